@@ -14,7 +14,12 @@ message(STATUS "libtorch: ${TORCH_ROOT}")
 add_library(yoke_libtorch INTERFACE)
 add_library(yoke::libtorch ALIAS yoke_libtorch)
 target_include_directories(yoke_libtorch SYSTEM INTERFACE ${TORCH_ROOT}/include ${TORCH_ROOT}/include/torch/csrc/api/include)
-target_compile_definitions(yoke_libtorch INTERFACE USE_C10D_GLOO)
+# libtorch brings headers of its own fmt, newer than Debian's library: units that see them use fmt from its headers alone.
+target_compile_definitions(yoke_libtorch INTERFACE USE_C10D_GLOO FMT_HEADER_ONLY)
 target_link_directories(yoke_libtorch INTERFACE ${TORCH_ROOT}/lib)
 target_link_options(yoke_libtorch INTERFACE -Wl,-rpath,${TORCH_ROOT}/lib)
 target_link_libraries(yoke_libtorch INTERFACE torch_cpu c10)
+
+# Gloo's own headers are in no wheel; Debian's serve for compiling (never link its library: libtorch carries its own).
+find_path(YOKE_GLOO_INCLUDE NAMES gloo/rendezvous/store.h REQUIRED DOC "Gloo's headers (Debian: libgloo-dev)")
+target_include_directories(yoke_libtorch SYSTEM INTERFACE ${YOKE_GLOO_INCLUDE})

@@ -9,8 +9,9 @@
 
 namespace yoke {
 
-// `file` names the source in errors (kind usage). A setting that would change the mathematics and that Yoke does not have
-// (attention_bias, rope_scaling, another activation, ...) is an error that names it, never ignored.
+// `file` names the source in errors (kind usage). A setting that would change the mathematics and that Yoke does not
+// have (attention_bias, rope_scaling, another activation, ...) is an error that names it, never ignored.
+// Dropout rates are ignored: they are a choice of one training, not part of the model.
 Result<Model> model_from_hf_config(std::string_view json, const std::string& file);
 
 // What transformers' AutoConfig reads back as the same model. torch_dtype: "float32", "bfloat16", ...

@@ -23,7 +23,7 @@ struct Model {
   std::int64_t ffn = 0;
   std::int64_t vocab = 0;
   std::int64_t max_sequence = 0;
-  bool tied = false;         // one matrix for the input and the output embedding
+  bool tied = false;          // one matrix for the input and the output embedding
   double rope_theta = 10000;  // llama only
   double norm_eps = 1e-5;
   double init_std = 0.02;  // of fresh weights
@@ -37,8 +37,9 @@ Result<void> check(const Model& model);
 // All parameters, a tied matrix counted once.
 std::int64_t parameter_count(const Model& model);
 
-// Training FLOPs of one token, forward and backward, by the usual convention 6N + 12 L h s (PaLM, appendix B), where N leaves
-// out the input embedding (a lookup) and counts the output head; h is heads * head_dim.
+// Training FLOPs of one token, forward and backward, by the usual convention 6N + 12 L h s (PaLM, appendix B), where N
+// leaves out the input embeddings (tokens, and gpt2's positions: lookups) and counts the output head; h is heads *
+// head_dim.
 double training_flops_per_token(const Model& model, std::int64_t sequence);
 
 const char* name(Family family);

@@ -1,7 +1,7 @@
 // A run: everything that `yoke run` needs to know, from a TOML file, the environment and the command line.
 //
-// One table (key_table) lists every key with its type, default, range and meaning. The parser, --set, "did you mean", run.json and
-// the reference page in docs/ are made from it, so they cannot disagree.
+// One table (key_table) lists every key with its type, default, range and meaning. The parser, --set, "did you mean",
+// run.json and the reference page in docs/ are made from it, so they cannot disagree.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ struct DataSpec {
   std::vector<std::string> train;       // globs of text files, or token files (.bin)
   double validation_share = 0.01;       // of the train tokens, from their end; ignored when `validation` is not empty
   std::vector<std::string> validation;  // its own list
-  std::string tokenizer = "bytes";      // bytes | path of a sentencepiece .model | path of a Hugging Face tokenizer.json
-  std::int64_t sequence = 256;          // tokens
+  std::string tokenizer = "bytes";  // bytes | path of a sentencepiece .model | path of a Hugging Face tokenizer.json
+  std::int64_t sequence = 256;      // tokens
   DataOrder order = DataOrder::shuffled;
   std::string cache;  // folder of token files; empty: $XDG_CACHE_HOME/yoke/tokens
 };
@@ -65,12 +65,12 @@ struct TrainSpec {
   Precision precision = Precision::fp32;
   Recompute recompute = Recompute::none;
   std::uint64_t seed = 1;
-  std::int64_t threads = 0;            // CPU threads a rank; 0: auto (cores / ranks, at least 1)
-  std::int64_t validate_every = 0;     // steps; 0: only at the end
-  std::int64_t log_every = 1;          // steps between step lines
-  double bucket_mib = 25;              // gradients are reduced in buckets of about this size,
-  double first_bucket_mib = 1;         // the first one smaller, so that it can start early
-  double collective_timeout = 600;     // seconds
+  std::int64_t threads = 0;         // CPU threads a rank; 0: auto (cores / ranks, at least 1)
+  std::int64_t validate_every = 0;  // steps; 0: only at the end
+  std::int64_t log_every = 1;       // steps between step lines
+  double bucket_mib = 25;           // gradients are reduced in buckets of about this size,
+  double first_bucket_mib = 1;      // the first one smaller, so that it can start early
+  double collective_timeout = 600;  // seconds
   OptimizerSpec optimizer;
   LrScheduleSpec schedule;
 };
@@ -122,27 +122,42 @@ struct ResolvedSpec {
 };
 
 struct SpecSources {
-  std::string text;                                           // TOML
-  std::string file;                                           // its name in messages
-  std::vector<std::string> sets;                              // "train.steps=50", strongest
-  std::vector<std::pair<std::string, std::string>> environment;  // YOKE_<SECTION>_<KEY>, weaker than --set
+  std::string text;                                              // TOML
+  std::string file;                                              // its name in messages
+  std::vector<std::string> sets;                                 // "train.steps=50", strongest
+  std::vector<std::pair<std::string, std::string>> environment;  // the whole environment, weaker than --set; see below
 };
 
 // One row of the table of keys.
 struct KeyInfo {
   std::string key;            // dotted: "train.optimizer.lr"
   std::string type;           // "integer", "number", "string", "boolean", "list of strings", "one of a | b"
-  std::string default_value;  // as TOML
+  std::string range;          // "from 1 to 1000"; empty: any
+  std::string default_value;  // as TOML; empty: none, the key is left out or required
+  bool required = false;
   std::string meaning;
 };
 std::span<const KeyInfo> key_table();
 
 // Parses and resolves. The model's shape is complete afterwards except with model.path, whose config.json the caller
-// reads (libraries here do no I/O) and passes on with set_model(). Errors are of kind usage and name file, line and key.
+// reads (libraries here do no I/O) and passes on with set_model(). Errors are of kind usage and name file, line and
+// key.
+//
+// A value of a set or of the environment is read as TOML, and what is not TOML as a plain string: train.precision=bf16
+// works like train.precision="bf16". The variable of a key is environment_name(); other variables are left alone. A
+// choice made at a stronger source replaces the whole choice of the weaker ones: model.preset or model.path everything
+// in [model], parallel.layout = "auto" the sizes.
 Result<ResolvedSpec> parse_run_spec(const SpecSources& sources);
+
+// "train.optimizer.lr" -> "YOKE_TRAIN_OPTIMIZER_LR".
+std::string environment_name(std::string_view key);
 
 // Checks what needs the model's shape: sequence within max_sequence, vocabulary, ...
 Result<void> set_model(ResolvedSpec& spec, const Model& shape, const std::string& origin);
+
+// What a good spec may ask for and the engine of this version cannot do: kind usage, names the key. The parser accepts
+// such specs, because they can be planned; who starts training calls this.
+Result<void> check_supported(const RunSpec& spec);
 
 // run.json: {"schema": 1, "spec": {key: value nested}, "origins": {dotted key: origin}}, and back.
 std::string to_json(const ResolvedSpec& spec);
@@ -153,5 +168,11 @@ std::string run_spec_reference();
 
 const char* name(Precision precision);
 const char* name(Recompute recompute);
+const char* name(ScheduleKind schedule);
+const char* name(DataOrder order);
+const char* name(Decay decay);
+const char* name(LrDecay decay);
+const char* name(DeviceKind device);
+const char* name(ClusterMode mode);
 
 }  // namespace yoke

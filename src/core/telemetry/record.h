@@ -1,5 +1,5 @@
-// What a rank says about itself: one JSON object a line, append only (DESIGN 3.4). Base units, stable names; a field that is
-// not known is absent, never 0.
+// What a rank says about itself: one JSON object a line, append only (DESIGN 3.4). Base units, stable names; a field
+// that is not known is absent, never 0.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct MemoryBytes {
 struct StartEvent {
   std::int64_t world_size = 0;
   std::int64_t parameters = 0;
-  std::string device;   // "cpu", "cuda:0"
+  std::string device;  // "cpu", "cuda:0"
   std::string host;
   std::int64_t pid = 0;
   std::int64_t attempt = 0;               // 0 first, then the number of restarts
@@ -61,14 +61,14 @@ struct StepEvent {
 };
 
 struct ValidationEvent {
-  std::int64_t step = 0;
+  std::int64_t step = 0;  // after which it was measured, from 0
   double loss = 0;
   std::int64_t tokens = 0;
   bool operator==(const ValidationEvent&) const = default;
 };
 
 struct CheckpointEvent {
-  std::int64_t step = 0;
+  std::int64_t step = 0;  // steps done, as in the folder's name
   std::string path;
   double seconds = 0;  // in the background
   std::int64_t bytes = 0;
@@ -93,7 +93,8 @@ struct EndEvent {
   bool operator==(const EndEvent&) const = default;
 };
 
-using Event = std::variant<StartEvent, StepEvent, ValidationEvent, CheckpointEvent, MessageEvent, RestartEvent, EndEvent>;
+using Event =
+    std::variant<StartEvent, StepEvent, ValidationEvent, CheckpointEvent, MessageEvent, RestartEvent, EndEvent>;
 
 struct Record {
   std::int64_t time_ns = 0;  // Unix time in nanoseconds; "time" in the file: seconds with nine decimals
@@ -102,9 +103,12 @@ struct Record {
   bool operator==(const Record&) const = default;
 };
 
-// One line of JSON without a line break. Numbers round-trip.
+// One line of JSON without a line break. Numbers round-trip; those that JSON has no word for are the strings "nan",
+// "inf" and
+// "-inf". Bytes that are not UTF-8 become U+FFFD.
 std::string to_json_line(const Record& record);
-// Unknown fields and unknown kinds are for newer readers: an unknown kind is an error of kind failed, unknown fields are skipped.
+// Unknown fields are a newer writer's and are skipped. Errors are of kind failed: no JSON, an unknown kind or schema, a
+// missing field that the struct needs, a field of another type.
 Result<Record> record_from_json_line(std::string_view line);
 
 }  // namespace yoke

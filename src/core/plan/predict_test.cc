@@ -1,0 +1,92 @@
+#include "core/plan/predict.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+namespace yoke {
+namespace {
+
+// 2 layers, hidden 8, 2 heads of 4 with 1 kv head, ffn 12, vocab 10: 1160 parameters (model_test.cc).
+Model small_llama() { return {Family::llama, 2, 8, 2, 1, 4, 12, 10, 16, false, 10000, 1e-5, 0.02}; }
+// 2 layers, hidden 8, 2 heads, ffn 12, vocab 10, 16 positions, tied: 10*8 + 16*8 + 2*532 + 16 = 1288 parameters.
+Model small_gpt2() { return {Family::gpt2, 2, 8, 2, 2, 4, 12, 10, 16, true, 10000, 1e-5, 0.02}; }
+
+MemoryPrediction predict(const Model& m, Precision precision, Recompute recompute, std::int64_t data_ranks = 1) {
+  return predict_memory(m, precision, recompute, 3, 5, data_ranks);  // 15 tokens
+}
+
+TEST(PredictMemory, ModelStatesByHand) {
+  const MemoryPrediction fp32 = predict(small_llama(), Precision::fp32, Recompute::none);
+  EXPECT_EQ(fp32.parameters, Bytes(4 * 1160));
+  EXPECT_EQ(fp32.gradients, Bytes(4 * 1160));
+  EXPECT_EQ(fp32.optimizer, Bytes(8 * 1160));
+  EXPECT_EQ(fp32.communication, Bytes(0));
+  for (Precision precision : {Precision::bf16, Precision::fp16}) {
+    const MemoryPrediction half = predict(small_llama(), precision, Recompute::none);
+    EXPECT_EQ(half.parameters + half.gradients + half.optimizer, Bytes(18 * 1160));
+    EXPECT_EQ(half.parameters, Bytes(2 * 1160));
+    EXPECT_EQ(half.gradients, Bytes(4 * 1160));
+  }
+}
+
+// A llama token in a layer: 4*8 + 4*8 + 3*12 = 100 elements; 2 heads + 2 statistics, 16 bytes. The widest gradients,
+// 3*12 = 36 elements, outweigh the loss (8 + 10). Final norm's input: 8.
+TEST(PredictMemory, LlamaActivationsByHand) {
+  EXPECT_EQ(predict(small_llama(), Precision::fp32, Recompute::none).activations,
+            Bytes(15 * (2 * (400 + 16) + 4 * 8 + 4 * 36)));
+  EXPECT_EQ(predict(small_llama(), Precision::bf16, Recompute::none).activations,
+            Bytes(15 * (2 * (200 + 16) + 2 * 8 + 2 * 36)));
+  // Selective: 2*8 + 4*8 + 2*12 = 72 elements.
+  EXPECT_EQ(predict(small_llama(), Precision::fp32, Recompute::selective).activations,
+            Bytes(15 * (2 * (288 + 16) + 32 + 144)));
+  // Full: 8 elements a layer, and one layer made again.
+  EXPECT_EQ(predict(small_llama(), Precision::fp32, Recompute::full).activations,
+            Bytes(15 * (2 * 32 + 32 + 144 + 416)));
+}
+
+// A gpt2 token in a layer: 4*8 + 4*8 + 2*12 = 88 elements; 2 heads + 4 statistics, 24 bytes. Widest gradients: 24
+// elements.
+TEST(PredictMemory, Gpt2ActivationsByHand) {
+  EXPECT_EQ(predict(small_gpt2(), Precision::fp32, Recompute::none).activations,
+            Bytes(15 * (2 * (352 + 24) + 32 + 96)));
+  EXPECT_EQ(predict(small_gpt2(), Precision::bf16, Recompute::selective).activations,
+            Bytes(15 * (2 * (2 * 60 + 24) + 16 + 48)));
+}
+
+TEST(PredictMemory, ManyLogitsAreMadeInPieces) {
+  Model m = small_llama();
+  m.vocab = 1 << 20;  // 8 rows at a time, of 15
+  const double loss = 4.0 * (2 * 15 * 8 + 8 * 1048576 + 8.0 * 1048576);
+  EXPECT_EQ(predict(m, Precision::fp32, Recompute::none).activations, Bytes(15 * (2 * 416 + 32) + loss));
+  m.vocab = 1 << 19;  // 16 rows: all of them
+  EXPECT_EQ(predict(m, Precision::fp32, Recompute::none).activations,
+            Bytes(15 * (2 * 416 + 32) + 4.0 * 15 * (8 + 524288)));
+}
+
+TEST(PredictMemory, CommunicationIsAtMostABucket) {
+  EXPECT_EQ(predict(small_llama(), Precision::bf16, Recompute::none, 2).communication, Bytes(4 * 1160))
+      << "all gradients fit a bucket";
+  Model m = small_llama();
+  m.vocab = 1 << 20;
+  EXPECT_EQ(predict(m, Precision::bf16, Recompute::none, 2).communication, Bytes(25 * 1048576));
+  EXPECT_EQ(predict_memory(m, Precision::bf16, Recompute::none, 3, 5, 8, 2.0).communication, Bytes(2 * 1048576));
+}
+
+TEST(PredictMemory, RecomputingSavesMemoryAndTotalsAddUp) {
+  ASSERT_TRUE(rc::check([] {
+    Model m = *rc::gen::element(small_llama(), small_gpt2());
+    m.layers = *rc::gen::inRange<std::int64_t>(4, 40);
+    m.ffn = *rc::gen::inRange<std::int64_t>(8, 64);
+    const auto precision = *rc::gen::element(Precision::fp32, Precision::bf16);
+    auto of = [&](Recompute r) { return predict(m, precision, r, 2); };
+    RC_ASSERT(of(Recompute::full).activations < of(Recompute::selective).activations);
+    RC_ASSERT(of(Recompute::selective).activations < of(Recompute::none).activations);
+    const MemoryPrediction p = of(Recompute::none);
+    const double sum =
+        p.parameters.value + p.gradients.value + p.optimizer.value + p.activations.value + p.communication.value;
+    RC_ASSERT(p.total() == Bytes(sum));
+  }));
+}
+
+}  // namespace
+}  // namespace yoke

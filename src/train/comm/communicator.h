@@ -1,0 +1,81 @@
+// Collectives on a group of ranks.
+//
+// A collective is started by every rank of its group in the same order, runs in the background, and is waited for. Each has a
+// name, a sequence number within its group and a timeout; when it does not finish, the error names all three and the ranks
+// that never started it. Tensors must be contiguous and must stay untouched between start and wait.
+//
+// One communicator belongs to one rank and is used from one thread at a time (starts may come from autograd's hooks, which run
+// on the thread that called backward). Implementations: threads.h (ranks are threads of one process), c10d.h (Gloo, NCCL).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/base/result.h"
+
+namespace yoke {
+
+enum class ReduceOp { sum, max, min };
+
+struct Collective {
+  enum class Kind { all_reduce, broadcast, all_gather, reduce_scatter, barrier };
+  Kind kind = Kind::barrier;
+  std::string name;         // what it is for: "gradients, bucket 3"
+  std::int64_t number = 0;  // within the group, from 0
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  at::Tensor input, output;  // the same tensor where the operation works in place
+};
+
+// "all_reduce 'gradients, bucket 3' (number 17 of group data)"
+std::string describe(const Collective& collective, std::string_view group);
+
+// A started collective. Dropping it without wait() is allowed once the communicator is no longer used.
+class Work {
+ public:
+  virtual ~Work() = default;
+  // Returns when the result is there. Kind timeout: some ranks never came; kind failed: a peer is gone.
+  virtual Result<void> wait() = 0;
+};
+using WorkPtr = std::unique_ptr<Work>;
+
+class Communicator {
+ public:
+  Communicator(std::string group, int rank, int size) : group_(std::move(group)), rank_(rank), size_(size) {}
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  const std::string& group() const { return group_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  // In place.
+  Result<WorkPtr> all_reduce(std::string name, at::Tensor tensor, ReduceOp op = ReduceOp::sum);
+  Result<WorkPtr> broadcast(std::string name, at::Tensor tensor, int root = 0);
+  // output holds size() times input, in rank order.
+  Result<WorkPtr> all_gather(std::string name, at::Tensor output, at::Tensor input);
+  // input holds size() times output; rank r gets the r-th part of the sum.
+  Result<WorkPtr> reduce_scatter(std::string name, at::Tensor output, at::Tensor input);
+  Result<void> barrier(std::string name);
+
+  // Bytes that this rank has sent, by the textbook volume of each collective (ring): all_reduce 2(n-1)/n of its
+  // bytes, the others (n-1)/n of the larger tensor.
+  std::int64_t sent_bytes() const { return sent_bytes_; }
+
+ private:
+  virtual Result<WorkPtr> start(Collective collective) = 0;
+  Result<WorkPtr> launch(Collective collective);
+
+  std::string group_;
+  int rank_;
+  int size_;
+  std::int64_t number_ = 0;
+  std::int64_t sent_bytes_ = 0;
+};
+
+}  // namespace yoke

@@ -1,0 +1,43 @@
+#include "train/loop/tensors.h"
+
+#include <ATen/ATen.h>
+
+#include <cstring>
+
+namespace yoke {
+namespace {
+
+struct TypePair {
+  DType dtype;
+  at::ScalarType type;
+};
+constexpr TypePair types[] = {{DType::f64, at::kDouble}, {DType::f32, at::kFloat},  {DType::bf16, at::kBFloat16}, {DType::f16, at::kHalf},
+                              {DType::i64, at::kLong},   {DType::i32, at::kInt},    {DType::i16, at::kShort},     {DType::i8, at::kChar},
+                              {DType::u8, at::kByte},    {DType::bool_, at::kBool}};
+
+}  // namespace
+
+NamedTensor snapshot(const std::string& name, const at::Tensor& tensor) {
+  auto copy = std::make_shared<at::Tensor>(tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous());
+  NamedTensor named;
+  named.name = name;
+  for (TypePair pair : types)
+    if (pair.type == copy->scalar_type()) named.view.dtype = pair.dtype;
+  named.view.shape = copy->sizes().vec();
+  named.view.bytes = {static_cast<const std::byte*>(copy->const_data_ptr()), copy->nbytes()};
+  named.owner = std::move(copy);
+  return named;
+}
+
+Result<at::Tensor> tensor_from(const TensorView& view, const std::string& name) {
+  for (TypePair pair : types) {
+    if (pair.dtype != view.dtype) continue;
+    at::Tensor tensor = at::empty(view.shape, at::TensorOptions().dtype(pair.type));
+    YOKE_CHECK(tensor.nbytes() == view.bytes.size(), "{}: {} bytes for {}", name, view.bytes.size(), tensor.nbytes());
+    if (!view.bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), view.bytes.data(), view.bytes.size());
+    return tensor;
+  }
+  return fail(ErrorKind::failed, fmt::format("{} has a type that cannot be loaded", name));
+}
+
+}  // namespace yoke

@@ -1,0 +1,231 @@
+// The truth test (DESIGN 5): every layout equals one rank. Loss, gradient norm, every parameter's gradient, and the weights after steps.
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+
+#include "train/comm/threads.h"
+#include "train/loop/trainer.h"
+
+namespace yoke {
+namespace {
+
+constexpr std::int64_t rows = 24, sequence = 16, steps = 3;  // 24 rows: divisible by 8 ranks times 3 micro-batches
+
+struct Layout {
+  Family family = Family::llama;
+  bool tied = false;
+  at::ScalarType type = at::kFloat;
+  int ranks = 1;
+  std::int64_t accumulation = 1;
+  Recompute recompute = Recompute::none;
+};
+
+std::string text(const Layout& l) {
+  return fmt::format("{}{} {} ranks {} accumulation {} recompute {}", name(l.family), l.tied ? " tied" : "", c10::toString(l.type), l.ranks, l.accumulation, name(l.recompute));
+}
+
+RunSpec spec_of(const Layout& l) {
+  RunSpec spec;
+  spec.model.shape = {.family = l.family, .layers = 3, .hidden = 24, .heads = 4, .kv_heads = l.family == Family::llama ? 2 : 4, .head_dim = 6,
+                      .ffn = 40, .vocab = 37, .max_sequence = sequence, .tied = l.tied};
+  spec.data.sequence = sequence;
+  spec.train.steps = steps;
+  spec.train.global_batch = rows;
+  spec.train.micro_batch = rows / l.ranks / l.accumulation;
+  spec.train.recompute = l.recompute;
+  spec.train.bucket_mib = 0.004;  // several buckets even in a model this small
+  spec.train.first_bucket_mib = 0.001;
+  spec.train.optimizer.lr = 1e-2;
+  spec.train.optimizer.clip = 0.5;
+  return spec;
+}
+
+// The rows of one step, whose counted targets differ much from row to row; some rows have none.
+Batch global_batch(std::int64_t step) {
+  std::mt19937 random(static_cast<unsigned>(step));
+  Batch batch{rows, sequence, {}, {}, 0};
+  for (std::int64_t r = 0; r < rows; ++r) {
+    std::int64_t counted = r % 5 == 0 ? 0 : static_cast<std::int64_t>(random() % (sequence + 1));
+    for (std::int64_t i = 0; i < sequence; ++i) {
+      batch.inputs.push_back(random() % 37);
+      batch.targets.push_back(i < counted ? random() % 37 : ignored_target);
+      batch.valid += i < counted ? 1 : 0;
+    }
+  }
+  return batch;
+}
+
+Batch part_of(const Batch& whole, int rank, int ranks) {
+  Batch part{rows / ranks, sequence, {}, {}, 0};
+  auto first = static_cast<std::ptrdiff_t>(rank * part.rows * sequence), last = first + static_cast<std::ptrdiff_t>(part.rows * sequence);
+  part.inputs.assign(whole.inputs.begin() + first, whole.inputs.begin() + last);
+  part.targets.assign(whole.targets.begin() + first, whole.targets.begin() + last);
+  for (std::int64_t t : part.targets) part.valid += t == ignored_target ? 0 : 1;
+  return part;
+}
+
+struct Outcome {
+  std::vector<StepResult> results;
+  at::Tensor first_gradients, weights;  // of rank 0
+  bool ranks_equal = true;              // all ranks end with the same bits
+};
+
+Outcome train(const Layout& l) {
+  RunSpec spec = spec_of(l);
+  auto communicators = thread_group("data", l.ranks, Seconds(60));
+  Outcome outcome;
+  std::vector<at::Tensor> weights(static_cast<std::size_t>(l.ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < l.ranks; ++r)
+    threads.emplace_back([&, r] {
+      auto trainer = Trainer::make(spec, *communicators[static_cast<std::size_t>(r)], at::kCPU, l.type);
+      ASSERT_TRUE(trainer) << trainer.error().what;
+      // Weights far from fresh ones, so that norms and biases matter. Only rank 0 has them; the others take them from it.
+      std::uint64_t seed = r == 0 ? 5 : 6;
+      fresh_parameters((*trainer)->model(), seed, [&](const std::string& parameter, const at::Tensor& values) {
+        at::Tensor noise = at::empty_like(values).normal_(0, 0.1, at::make_generator<at::CPUGeneratorImpl>(std::hash<std::string>()(parameter) + seed));
+        ASSERT_TRUE((*trainer)->set_parameter(parameter, values + noise));
+      });
+      ASSERT_TRUE((*trainer)->broadcast_parameters());
+      (*trainer)->keep_gradients();
+      for (std::int64_t s = 0; s < steps; ++s) {
+        auto result = (*trainer)->step(s, part_of(global_batch(s), r, l.ranks), false);
+        ASSERT_TRUE(result) << result.error().what;
+        if (r != 0) continue;
+        outcome.results.push_back(*result);
+        if (s == 0) outcome.first_gradients = (*trainer)->kept_gradients().to(at::kDouble);
+      }
+      weights[static_cast<std::size_t>(r)] = (*trainer)->optimizer().weights().to(at::kDouble);
+    });
+  for (std::thread& thread : threads) thread.join();
+  outcome.weights = weights[0];
+  for (const at::Tensor& w : weights) outcome.ranks_equal = outcome.ranks_equal && w.defined() && at::equal(w, weights[0]);
+  return outcome;
+}
+
+double relative_difference(const at::Tensor& a, const at::Tensor& b) { return ((a - b).norm() / (b.norm() + 1e-30)).item<double>(); }
+
+// Largest relative difference of any single parameter's part; the flat layout is the model's own.
+double worst_parameter(const Layout& l, const at::Tensor& a, const at::Tensor& b) {
+  auto model = make_transformer(spec_of(l).model.shape, at::kDouble, at::kCPU, Recompute::none);
+  double worst = 0;
+  std::int64_t offset = 0;
+  for (const auto& [parameter, value] : model->ordered_parameters()) {
+    worst = std::max(worst, relative_difference(a.narrow(0, offset, value.numel()), b.narrow(0, offset, value.numel())));
+    offset += value.numel();
+  }
+  EXPECT_EQ(offset, a.numel());
+  return worst;
+}
+
+struct Tolerance {
+  double loss, norm, gradient, weight;
+};
+
+// What rounding explains: in fp64 nothing but the order of sums; in bf16 also the rounding of each micro-batch's weight gradients.
+Tolerance tolerance(at::ScalarType type) {
+  if (type == at::kDouble) return {1e-13, 1e-12, 1e-10, 1e-11};
+  if (type == at::kFloat) return {1e-6, 2e-6, 2e-5, 1e-5};
+  return {2e-3, 1e-2, 3e-2, 2e-2};
+}
+
+void expect_equal(const Layout& l, const Outcome& outcome, const Outcome& reference) {
+  SCOPED_TRACE(text(l));
+  ASSERT_EQ(outcome.results.size(), reference.results.size());
+  Tolerance t = tolerance(l.type);
+  EXPECT_TRUE(outcome.ranks_equal);
+  for (std::size_t s = 0; s < outcome.results.size(); ++s) {
+    EXPECT_NEAR(outcome.results[s].loss, reference.results[s].loss, t.loss * reference.results[s].loss) << "step " << s;
+    EXPECT_NEAR(outcome.results[s].grad_norm, reference.results[s].grad_norm, t.norm * reference.results[s].grad_norm) << "step " << s;
+    EXPECT_EQ(outcome.results[s].tokens, reference.results[s].tokens);
+  }
+  EXPECT_LT(worst_parameter(l, outcome.first_gradients, reference.first_gradients), t.gradient);
+  EXPECT_LT(worst_parameter(l, outcome.weights, reference.weights), t.weight);
+}
+
+class Truth : public testing::TestWithParam<std::tuple<Family, bool, at::ScalarType>> {};
+
+TEST_P(Truth, EveryLayoutEqualsOneRank) {
+  auto [family, tied, type] = GetParam();
+  Layout base{.family = family, .tied = tied, .type = type};
+  Outcome reference = train(base);
+  ASSERT_EQ(reference.results.size(), std::size_t{steps});
+  EXPECT_EQ(reference.results[0].tokens, global_batch(0).valid);
+  int layouts = 0;
+  for (int ranks : {1, 2, 3, 4, 8})
+    for (std::int64_t accumulation : {1, 3})
+      for (Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+        Layout layout = base;
+        layout.ranks = ranks;
+        layout.accumulation = accumulation;
+        layout.recompute = recompute;
+        expect_equal(layout, train(layout), reference);
+        ++layouts;
+      }
+  RecordProperty("layouts", layouts);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Truth,
+                         testing::Combine(testing::Values(Family::llama, Family::gpt2), testing::Bool(), testing::Values(at::kDouble, at::kFloat, at::kBFloat16)),
+                         [](const auto& info) {
+                           return fmt::format("{}{}{}", name(std::get<0>(info.param)), std::get<1>(info.param) ? "Tied" : "", c10::toString(std::get<2>(info.param)));
+                         });
+
+// The reference itself against libtorch's own operations: one step's loss and gradients by plain autograd in fp64.
+TEST(Truth, OneRankEqualsPlainAutograd) {
+  Layout l{.family = Family::llama, .tied = true, .type = at::kDouble};
+  RunSpec spec = spec_of(l);
+  auto communicators = thread_group("data", 1, Seconds(60));
+  auto trainer = Trainer::make(spec, *communicators[0], at::kCPU, at::kDouble);
+  ASSERT_TRUE(trainer);
+  std::map<std::string, at::Tensor> p;
+  fresh_parameters((*trainer)->model(), 3, [&](const std::string& parameter, const at::Tensor& values) {
+    at::Tensor v = values.to(at::kDouble) + at::randn(values.sizes(), at::kDouble) * 0.1;
+    ASSERT_TRUE((*trainer)->set_parameter(parameter, v));
+    p[parameter] = v.clone().requires_grad_(true);
+  });
+  (*trainer)->keep_gradients();
+  Batch batch = global_batch(0);
+  auto result = (*trainer)->step(0, batch, false);
+  ASSERT_TRUE(result);
+
+  const Model& m = spec.model.shape;
+  at::Tensor inputs = at::tensor(batch.inputs, at::kLong).view({rows, sequence}), targets = at::tensor(batch.targets, at::kLong);
+  auto norm = [&](const at::Tensor& x, const at::Tensor& w) { return x * (x.square().mean(-1, true) + m.norm_eps).rsqrt() * w; };
+  at::Tensor frequency = at::pow(at::scalar_tensor(m.rope_theta, at::kDouble), -at::arange(0, m.head_dim, 2, at::kDouble) / static_cast<double>(m.head_dim));
+  at::Tensor angle = at::outer(at::arange(sequence, at::kDouble), frequency);
+  at::Tensor cos = at::cat({angle.cos(), angle.cos()}, 1), sin = at::cat({angle.sin(), angle.sin()}, 1);
+  auto rotate = [&](const at::Tensor& x) {
+    std::int64_t half = m.head_dim / 2;
+    return x * cos + at::cat({-x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1) * sin;
+  };
+  auto heads = [&](const at::Tensor& x, std::int64_t n) { return x.view({rows, sequence, n, m.head_dim}).transpose(1, 2); };
+  at::Tensor x = at::embedding(p["model.embed_tokens.weight"], inputs);
+  for (std::int64_t i = 0; i < m.layers; ++i) {
+    auto w = [&](const char* n) { return p[fmt::format("model.layers.{}.{}.weight", i, n)]; };
+    at::Tensor y = norm(x, w("input_layernorm"));
+    at::Tensor q = rotate(heads(y.matmul(w("self_attn.q_proj").t()), m.heads)), k = rotate(heads(y.matmul(w("self_attn.k_proj").t()), m.kv_heads));
+    at::Tensor v = heads(y.matmul(w("self_attn.v_proj").t()), m.kv_heads);
+    k = k.repeat_interleave(m.heads / m.kv_heads, 1), v = v.repeat_interleave(m.heads / m.kv_heads, 1);
+    at::Tensor scores = q.matmul(k.transpose(2, 3)) / std::sqrt(static_cast<double>(m.head_dim));
+    scores = scores.masked_fill(at::ones({sequence, sequence}, at::kBool).triu(1), -INFINITY);
+    at::Tensor attended = scores.softmax(-1).matmul(v).transpose(1, 2).reshape({rows, sequence, m.heads * m.head_dim});
+    x = x + attended.matmul(w("self_attn.o_proj").t());
+    y = norm(x, w("post_attention_layernorm"));
+    x = x + (at::silu(y.matmul(w("mlp.gate_proj").t())) * y.matmul(w("mlp.up_proj").t())).matmul(w("mlp.down_proj").t());
+  }
+  at::Tensor logits = norm(x, p["model.norm.weight"]).matmul(p["model.embed_tokens.weight"].t());
+  at::Tensor loss = at::cross_entropy_loss(logits.view({-1, m.vocab}), targets, {}, at::Reduction::Sum, ignored_target) / batch.valid;
+  loss.backward();
+  EXPECT_NEAR(result->loss, loss.item<double>(), 1e-12);
+  for (const FlatEntry& entry : (*trainer)->flat().entries()) {
+    at::Tensor ours = FlatParameters::view((*trainer)->kept_gradients(), entry);
+    EXPECT_LT(relative_difference(ours, p[entry.name].grad()), 1e-10) << entry.name;
+  }
+}
+
+}  // namespace
+}  // namespace yoke

@@ -1,0 +1,16 @@
+// kernels.inc for any processor; the flags stand in CMakeLists.txt.
+#include "train/nn/kernels_isa.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <vector>
+
+namespace yoke {
+namespace {
+#include "train/nn/kernels.inc"
+}  // namespace
+
+KernelTables kernels_base() { return {&table<float>, &table<double>, &table<c10::BFloat16>}; }
+
+}  // namespace yoke

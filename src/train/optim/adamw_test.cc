@@ -1,0 +1,89 @@
+#include "train/optim/adamw.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+namespace yoke {
+namespace {
+
+// AdamW as the paper's Algorithm 2 writes it, in fp64, one number at a time.
+struct Reference {
+  std::vector<double> w, m, v;
+  double beta1, beta2, eps, decay;
+  int t = 0;
+
+  void step(const std::vector<double>& g, double lr) {
+    ++t;
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      w[i] -= lr * decay * w[i];
+      m[i] = beta1 * m[i] + (1 - beta1) * g[i];
+      v[i] = beta2 * v[i] + (1 - beta2) * g[i] * g[i];
+      w[i] -= lr * (m[i] / (1 - std::pow(beta1, t))) / (std::sqrt(v[i] / (1 - std::pow(beta2, t))) + eps);
+    }
+  }
+};
+
+std::vector<double> numbers(const at::Tensor& t) {
+  at::Tensor wide = t.reshape({-1}).to(at::kDouble).contiguous();
+  return {wide.const_data_ptr<double>(), wide.const_data_ptr<double>() + wide.numel()};
+}
+
+TEST(AdamW, EqualsThePaper) {
+  for (at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    for (Decay decay : {Decay::all, Decay::matrices}) {
+      at::Tensor matrix = at::randn({7, 5}).to(type).requires_grad_(true), vector = at::randn({9}).to(type).requires_grad_(true);
+      auto flat = FlatParameters::make({{"matrix", matrix}, {"vector", vector}});
+      ASSERT_TRUE(flat);
+      OptimizerSpec spec{.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.3, .decay = decay};
+      AdamW optimizer(*flat, spec);
+      std::vector<Reference> references;
+      for (const at::Tensor& p : {matrix, vector}) {
+        std::size_t n = static_cast<std::size_t>(p.numel());
+        double wd = decay == Decay::all || p.dim() > 1 ? spec.weight_decay : 0;
+        references.push_back({numbers(p.detach()), std::vector<double>(n), std::vector<double>(n), spec.beta1, spec.beta2, spec.eps, wd});
+      }
+      for (int s = 0; s < 5; ++s) {
+        double scale = s % 2 == 0 ? 1.0 : 0.25;
+        flat->gradients().normal_();
+        for (std::size_t i = 0; i < 2; ++i) references[i].step(numbers(FlatParameters::view(flat->gradients(), flat->entries()[i]) * scale), 1e-2);
+        optimizer.step(1e-2, scale);
+      }
+      double tolerance = type == at::kDouble ? 1e-7 : 2e-6;  // libtorch's bias corrections pass through fp32 step counts
+      for (std::size_t i = 0; i < 2; ++i) {
+        std::vector<double> ours = numbers(FlatParameters::view(optimizer.weights(), flat->entries()[i]));
+        for (std::size_t j = 0; j < ours.size(); ++j) EXPECT_NEAR(ours[j], references[i].w[j], tolerance);
+      }
+      EXPECT_EQ(optimizer.steps(), 5);
+      // The parameters are the master weights, rounded.
+      EXPECT_TRUE(at::equal(flat->values(), optimizer.weights().to(type)));
+      EXPECT_TRUE(at::equal(matrix.detach().reshape({-1}), flat->values().narrow(0, 0, 35)));
+    }
+  }
+}
+
+TEST(AdamW, GradientNormAndClip) {
+  at::Tensor x = at::randn({100003}, at::kDouble);
+  double exact = x.norm().item<double>();
+  EXPECT_NEAR(gradient_norm(x), exact, 1e-10 * exact);
+  EXPECT_NEAR(gradient_norm(x.to(at::kFloat)), exact, 1e-6 * exact);
+  EXPECT_EQ(clip_factor(0.5, 1), 1);
+  EXPECT_EQ(clip_factor(4, 0), 1);
+  EXPECT_DOUBLE_EQ(clip_factor(4, 1), 1 / (4 + 1e-6));
+}
+
+TEST(AdamW, LearningRate) {
+  OptimizerSpec optimizer{.lr = 1.0};
+  LrScheduleSpec schedule{.warmup = 4, .decay = LrDecay::cosine, .min_lr = 0.1};
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer, schedule, 25, 0), 0.25);
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer, schedule, 25, 3), 1);
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer, schedule, 25, 4), 1);
+  EXPECT_NEAR(learning_rate(optimizer, schedule, 25, 14), 0.55, 1e-12);  // halfway
+  EXPECT_NEAR(learning_rate(optimizer, schedule, 25, 24), 0.1, 1e-12);
+  schedule.decay = LrDecay::linear;
+  EXPECT_NEAR(learning_rate(optimizer, schedule, 25, 19), 0.1 + 0.9 / 4, 1e-12);
+  schedule.decay = LrDecay::none;
+  EXPECT_EQ(learning_rate(optimizer, schedule, 25, 24), 1);
+}
+
+}  // namespace
+}  // namespace yoke

@@ -2,7 +2,8 @@
 //
 //   yoke-worker [--run-dir DIR] [SPEC.toml]
 //
-// `yoke run` starts it with a run folder that holds run.json. torchrun, srun and mpirun can start it with a spec instead.
+// `yoke run` starts it with a run folder that holds run.json. torchrun, srun and mpirun can start it with a spec
+// instead.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -48,10 +49,12 @@ Result<Arguments> parse_arguments(int argc, char** argv) {
     else if (!argument.starts_with("-") && arguments.spec_file.empty())
       arguments.spec_file = argument;
     else
-      return fail(ErrorKind::usage, fmt::format("unknown argument '{}'", argument), "usage: yoke-worker [--run-dir DIR] [SPEC.toml]");
+      return fail(ErrorKind::usage, fmt::format("unknown argument '{}'", argument),
+                  "usage: yoke-worker [--run-dir DIR] [SPEC.toml]");
   }
   if (arguments.run_dir.empty() && arguments.spec_file.empty())
-    return fail(ErrorKind::usage, "neither a run folder nor a spec was given", "usage: yoke-worker [--run-dir DIR] [SPEC.toml]; or start it with yoke run");
+    return fail(ErrorKind::usage, "neither a run folder nor a spec was given",
+                "usage: yoke-worker [--run-dir DIR] [SPEC.toml]; or start it with yoke run");
   return arguments;
 }
 
@@ -80,14 +83,16 @@ Result<RunSpec> read_spec(const Arguments& arguments) {
 EventLog::Observer printer(const RunSpec& spec) {
   return [every = spec.train.log_every, steps = spec.train.steps](const Record& record) {
     if (const auto* start = std::get_if<StartEvent>(&record.event)) {
-      fmt::print("start: rank {} of {} on {}, {} parameters, from step {}{}\n", record.rank, start->world_size, start->device,
-                 format_thousands(start->parameters), start->first_step, start->checkpoint ? " of " + *start->checkpoint : "");
+      fmt::print("start: rank {} of {} on {}, {} parameters, from step {}{}\n", record.rank, start->world_size,
+                 start->device, format_thousands(start->parameters), start->first_step,
+                 start->checkpoint ? " of " + *start->checkpoint : "");
     } else if (const auto* step = std::get_if<StepEvent>(&record.event)) {
       if (step->step % every == 0 || step->step + 1 == steps) fmt::print("{}\n", step_line(*step, steps));
     } else if (const auto* validation = std::get_if<ValidationEvent>(&record.event)) {
       fmt::print("validation: step {}  loss: {:.4f}\n", validation->step + 1, validation->loss);
     } else if (const auto* checkpoint = std::get_if<CheckpointEvent>(&record.event)) {
-      fmt::print("checkpoint: {} ({}, {})\n", checkpoint->path, format_bytes(static_cast<double>(checkpoint->bytes)), format_seconds(checkpoint->seconds));
+      fmt::print("checkpoint: {} ({}, {})\n", checkpoint->path, format_bytes(static_cast<double>(checkpoint->bytes)),
+                 format_seconds(checkpoint->seconds));
     } else if (const auto* message = std::get_if<MessageEvent>(&record.event); message != nullptr && !message->error) {
       fmt::print("warning: {}\n", message->what);
     }
@@ -130,7 +135,9 @@ int run(int argc, char** argv) {
 
   if (auto text = find_variable(current_environment(), "YOKE_THREAD_RANKS")) {
     std::optional<std::int64_t> ranks = parse_integer(*text);
-    if (!ranks || *ranks < 1 || *ranks > 1024) return report({ErrorKind::usage, fmt::format("YOKE_THREAD_RANKS is '{}', not a number from 1 to 1024", *text), ""});
+    if (!ranks || *ranks < 1 || *ranks > 1024)
+      return report(
+          {ErrorKind::usage, fmt::format("YOKE_THREAD_RANKS is '{}', not a number from 1 to 1024", *text), ""});
     return run_as_threads(*spec, arguments->run_dir, static_cast<int>(*ranks));
   }
   auto world = world_from_environment();

@@ -29,16 +29,16 @@ inline tl::unexpected<Error> fail(ErrorKind kind, std::string what, std::string 
 
 #define YOKE_CONCAT_(a, b) a##b
 #define YOKE_CONCAT(a, b) YOKE_CONCAT_(a, b)
-#define YOKE_TRY_(result, target, ...)                                    \
-  auto result = (__VA_ARGS__);                                            \
+#define YOKE_TRY_(result, target, ...)                                        \
+  auto result = (__VA_ARGS__);                                                \
   if (!result) return tl::unexpected<yoke::Error>(std::move(result).error()); \
   target = *std::move(result)
 // YOKE_TRY(auto x, expression of type Result<X>)
 #define YOKE_TRY(target, ...) YOKE_TRY_(YOKE_CONCAT(yoke_result_, __LINE__), target, __VA_ARGS__)
 // YOKE_TRY_VOID(expression of type Result<anything>): only the error is of interest
-#define YOKE_TRY_VOID(...)                                                                        \
-  do {                                                                                            \
-    auto yoke_result_void = (__VA_ARGS__);                                                        \
+#define YOKE_TRY_VOID(...)                                                                          \
+  do {                                                                                              \
+    auto yoke_result_void = (__VA_ARGS__);                                                          \
     if (!yoke_result_void) return tl::unexpected<yoke::Error>(std::move(yoke_result_void).error()); \
   } while (false)
 #define YOKE_CHECK(condition, ...) \

@@ -82,7 +82,8 @@ std::string scaled(double value, std::span<const Scale> scales, const char* base
 }  // namespace
 
 std::string format_bytes(double bytes) {
-  static constexpr Scale scales[] = {{0x1p50, " PiB"}, {0x1p40, " TiB"}, {0x1p30, " GiB"}, {0x1p20, " MiB"}, {0x1p10, " KiB"}};
+  static constexpr Scale scales[] = {
+      {0x1p50, " PiB"}, {0x1p40, " TiB"}, {0x1p30, " GiB"}, {0x1p20, " MiB"}, {0x1p10, " KiB"}};
   return scaled(bytes, scales, " B");
 }
 

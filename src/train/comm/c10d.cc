@@ -18,7 +18,8 @@
 #include "core/base/text.h"
 
 // From 2.14 on the flat collectives have new names, and the old ones are deprecated.
-#define YOKE_TORCH_AT_LEAST(major, minor) (TORCH_VERSION_MAJOR > (major) || (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
+#define YOKE_TORCH_AT_LEAST(major, minor) \
+  (TORCH_VERSION_MAJOR > (major) || (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
 
 namespace yoke {
 namespace {
@@ -33,11 +34,13 @@ std::string first_line(const std::exception& e) {
   return text.substr(0, text.find('\n'));
 }
 
-// Tells the other ranks, through the store, how far this rank has come, so that a rank whose collective does not finish can name
-// those that never started it. A thread of its own publishes twice a second; starting a collective costs one atomic store.
+// Tells the other ranks, through the store, how far this rank has come, so that a rank whose collective does not finish
+// can name those that never started it. A thread of its own publishes twice a second; starting a collective costs one
+// atomic store.
 class ProgressBoard {
  public:
-  ProgressBoard(c10::intrusive_ptr<c10d::Store> store, int rank, int size) : store_(std::move(store)), rank_(rank), size_(size) {
+  ProgressBoard(c10::intrusive_ptr<c10d::Store> store, int rank, int size)
+      : store_(std::move(store)), rank_(rank), size_(size) {
     thread_ = std::thread([this] { publish_loop(); });
   }
 
@@ -104,8 +107,13 @@ class ProgressBoard {
 
 class C10dWork final : public Work {
  public:
-  C10dWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<ProgressBoard> board, Collective collective, std::string group, Seconds timeout)
-      : work_(std::move(work)), board_(std::move(board)), collective_(std::move(collective)), group_(std::move(group)), timeout_(timeout) {}
+  C10dWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<ProgressBoard> board, Collective collective,
+           std::string group, Seconds timeout)
+      : work_(std::move(work)),
+        board_(std::move(board)),
+        collective_(std::move(collective)),
+        group_(std::move(group)),
+        timeout_(timeout) {}
 
   Result<void> wait() override {
     auto began = std::chrono::steady_clock::now();
@@ -117,8 +125,10 @@ class C10dWork final : public Work {
       std::string absent = board_->absent(collective_.number);
       std::string what = describe(collective_, group_);
       if (late)
-        return fail(ErrorKind::timeout, fmt::format("{} did not finish within {}; {}", what, format_seconds(timeout_.value), absent),
-                    "those ranks are slow, stuck or took another path; raise train.collective_timeout if they are slow");
+        return fail(
+            ErrorKind::timeout,
+            fmt::format("{} did not finish within {}; {}", what, format_seconds(timeout_.value), absent),
+            "those ranks are slow, stuck or took another path; raise train.collective_timeout if they are slow");
       return fail(ErrorKind::failed, fmt::format("{} failed: {}; {}", what, first_line(e), absent),
                   "a peer has ended; see the first error of the absent ranks");
     }
@@ -177,9 +187,12 @@ c10::intrusive_ptr<c10d::Work> start_on(c10d::Backend& backend, const Collective
 
 class C10dCommunicator final : public Communicator {
  public:
-  C10dCommunicator(std::string group, int rank, int size, c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<ProgressBoard> board,
-                   Seconds timeout)
-      : Communicator(std::move(group), rank, size), backend_(std::move(backend)), board_(std::move(board)), timeout_(timeout) {}
+  C10dCommunicator(std::string group, int rank, int size, c10::intrusive_ptr<c10d::Backend> backend,
+                   std::shared_ptr<ProgressBoard> board, Seconds timeout)
+      : Communicator(std::move(group), rank, size),
+        backend_(std::move(backend)),
+        board_(std::move(board)),
+        timeout_(timeout) {}
 
  private:
   Result<WorkPtr> start(Collective collective) override {
@@ -188,7 +201,8 @@ class C10dCommunicator final : public Communicator {
       c10::intrusive_ptr<c10d::Work> work = start_on(*backend_, collective);
       return std::make_unique<C10dWork>(std::move(work), board_, std::move(collective), group(), timeout_);
     } catch (const std::exception& e) {
-      return fail(ErrorKind::failed, fmt::format("{} could not start: {}", describe(collective, group()), first_line(e)),
+      return fail(ErrorKind::failed,
+                  fmt::format("{} could not start: {}", describe(collective, group()), first_line(e)),
                   "a peer has ended; see the first error of the other ranks");
     }
   }
@@ -198,12 +212,13 @@ class C10dCommunicator final : public Communicator {
   Seconds timeout_;
 };
 
-Result<c10::intrusive_ptr<c10d::Backend>> make_backend(const World& world, const c10::intrusive_ptr<c10d::Store>& store, Transport transport,
-                                                       Seconds timeout) {
+Result<c10::intrusive_ptr<c10d::Backend>> make_backend(const World& world, const c10::intrusive_ptr<c10d::Store>& store,
+                                                       Transport transport, Seconds timeout) {
   if (transport == Transport::gloo) {
     auto options = c10d::ProcessGroupGloo::Options::create(to_milliseconds(timeout));
-    options->devices.push_back(world.local_size == world.size ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                                                              : c10d::ProcessGroupGloo::createDefaultDevice());
+    options->devices.push_back(world.local_size == world.size
+                                   ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
+                                   : c10d::ProcessGroupGloo::createDefaultDevice());
     options->threads = 1;  // buckets finish in the order in which they were started, and the cores are for computation
     return c10::make_intrusive<c10d::ProcessGroupGloo>(store, world.rank, world.size, options);
   }
@@ -218,7 +233,8 @@ Result<c10::intrusive_ptr<c10d::Backend>> make_backend(const World& world, const
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> connect(const World& world, const std::string& group, Transport transport, Seconds timeout) {
+Result<std::unique_ptr<Communicator>> connect(const World& world, const std::string& group, Transport transport,
+                                              Seconds timeout) {
   std::string where = fmt::format("{}:{}", world.master_addr, world.master_port);
   try {
     c10d::TCPStoreOptions options;
@@ -230,10 +246,13 @@ Result<std::unique_ptr<Communicator>> connect(const World& world, const std::str
     auto store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("yoke/{}/{}", group, world.attempt), tcp);
     YOKE_TRY(auto backend, make_backend(world, store, transport, timeout));
     auto board = std::make_shared<ProgressBoard>(store, world.rank, world.size);
-    return std::make_unique<C10dCommunicator>(group, world.rank, world.size, std::move(backend), std::move(board), timeout);
+    return std::make_unique<C10dCommunicator>(group, world.rank, world.size, std::move(backend), std::move(board),
+                                              timeout);
   } catch (const std::exception& e) {
-    return fail(ErrorKind::timeout, fmt::format("rank {} of {} could not meet the others at {}: {}", world.rank, world.size, where, first_line(e)),
-                "are all ranks running, and is that address and port reachable from all of them?");
+    return fail(
+        ErrorKind::timeout,
+        fmt::format("rank {} of {} could not meet the others at {}: {}", world.rank, world.size, where, first_line(e)),
+        "are all ranks running, and is that address and port reachable from all of them?");
   }
 }
 

@@ -14,8 +14,9 @@ namespace yoke {
 enum class Transport { gloo, nccl };
 
 // Meets the other ranks of the world at master_addr:master_port and connects to them; returns when all are there.
-// Errors: kind timeout when some do not come (they are named where the store knows), kind environment when the transport does not
-// exist here (nccl in a build without CUDA, or without a GPU).
-Result<std::unique_ptr<Communicator>> connect(const World& world, const std::string& group, Transport transport, Seconds timeout);
+// Errors: kind timeout when some do not come (they are named where the store knows), kind environment when the
+// transport does not exist here (nccl in a build without CUDA, or without a GPU).
+Result<std::unique_ptr<Communicator>> connect(const World& world, const std::string& group, Transport transport,
+                                              Seconds timeout);
 
 }  // namespace yoke

@@ -39,7 +39,8 @@ TEST(C10d, Collectives) {
     run_ranks(n, Seconds(60), [n](Communicator& c) {
       double r = c.rank();
       at::Tensor x = at::full({1000}, r + 1), high = at::full({2}, r), root = at::full({3}, r);
-      at::Tensor all = at::zeros({2 * n}), mine = at::full({2}, r), part = at::zeros({2}), whole = at::arange(2 * n, at::kFloat) + r;
+      at::Tensor all = at::zeros({2 * n}), mine = at::full({2}, r), part = at::zeros({2}),
+                 whole = at::arange(2 * n, at::kFloat) + r;
       auto sum = c.all_reduce("sum", x);
       auto max = c.all_reduce("max", high, ReduceOp::max);
       ASSERT_TRUE(finish(std::move(sum)));

@@ -28,7 +28,8 @@ class Done final : public Work {
 }  // namespace
 
 std::string describe(const Collective& collective, std::string_view group) {
-  return fmt::format("{} '{}' (number {} of group {})", kind_name(collective.kind), collective.name, collective.number, group);
+  return fmt::format("{} '{}' (number {} of group {})", kind_name(collective.kind), collective.name, collective.number,
+                     group);
 }
 
 Result<WorkPtr> Communicator::launch(Collective c) {
@@ -36,7 +37,8 @@ Result<WorkPtr> Communicator::launch(Collective c) {
   YOKE_CHECK(c.kind == Collective::Kind::barrier || (c.input.is_contiguous() && c.output.is_contiguous()),
              "{}: tensors must be contiguous", describe(c, group_));
   if (size_ == 1) {
-    if (c.kind != Collective::Kind::barrier && !c.output.is_same(c.input)) c.output.view({-1}).copy_(c.input.view({-1}));
+    if (c.kind != Collective::Kind::barrier && !c.output.is_same(c.input))
+      c.output.view({-1}).copy_(c.input.view({-1}));
     return std::make_unique<Done>();
   }
   if (c.kind != Collective::Kind::barrier) {
@@ -48,24 +50,34 @@ Result<WorkPtr> Communicator::launch(Collective c) {
 }
 
 Result<WorkPtr> Communicator::all_reduce(std::string name, at::Tensor tensor, ReduceOp op) {
-  Collective c{.kind = Collective::Kind::all_reduce, .name = std::move(name), .op = op, .input = tensor, .output = tensor};
+  Collective c{
+      .kind = Collective::Kind::all_reduce, .name = std::move(name), .op = op, .input = tensor, .output = tensor};
   return launch(std::move(c));
 }
 
 Result<WorkPtr> Communicator::broadcast(std::string name, at::Tensor tensor, int root) {
-  Collective c{.kind = Collective::Kind::broadcast, .name = std::move(name), .root = root, .input = tensor, .output = tensor};
+  Collective c{
+      .kind = Collective::Kind::broadcast, .name = std::move(name), .root = root, .input = tensor, .output = tensor};
   return launch(std::move(c));
 }
 
 Result<WorkPtr> Communicator::all_gather(std::string name, at::Tensor output, at::Tensor input) {
-  YOKE_CHECK(output.numel() == input.numel() * size_, "all_gather '{}': {} elements into {}", name, input.numel(), output.numel());
-  Collective c{.kind = Collective::Kind::all_gather, .name = std::move(name), .input = std::move(input), .output = std::move(output)};
+  YOKE_CHECK(output.numel() == input.numel() * size_, "all_gather '{}': {} elements into {}", name, input.numel(),
+             output.numel());
+  Collective c{.kind = Collective::Kind::all_gather,
+               .name = std::move(name),
+               .input = std::move(input),
+               .output = std::move(output)};
   return launch(std::move(c));
 }
 
 Result<WorkPtr> Communicator::reduce_scatter(std::string name, at::Tensor output, at::Tensor input) {
-  YOKE_CHECK(input.numel() == output.numel() * size_, "reduce_scatter '{}': {} elements into {}", name, input.numel(), output.numel());
-  Collective c{.kind = Collective::Kind::reduce_scatter, .name = std::move(name), .input = std::move(input), .output = std::move(output)};
+  YOKE_CHECK(input.numel() == output.numel() * size_, "reduce_scatter '{}': {} elements into {}", name, input.numel(),
+             output.numel());
+  Collective c{.kind = Collective::Kind::reduce_scatter,
+               .name = std::move(name),
+               .input = std::move(input),
+               .output = std::move(output)};
   return launch(std::move(c));
 }
 

@@ -1,11 +1,12 @@
 // Collectives on a group of ranks.
 //
-// A collective is started by every rank of its group in the same order, runs in the background, and is waited for. Each has a
-// name, a sequence number within its group and a timeout; when it does not finish, the error names all three and the ranks
-// that never started it. Tensors must be contiguous and must stay untouched between start and wait.
+// A collective is started by every rank of its group in the same order, runs in the background, and is waited for. Each
+// has a name, a sequence number within its group and a timeout; when it does not finish, the error names all three and
+// the ranks that never started it. Tensors must be contiguous and must stay untouched between start and wait.
 //
-// One communicator belongs to one rank and is used from one thread at a time (starts may come from autograd's hooks, which run
-// on the thread that called backward). Implementations: threads.h (ranks are threads of one process), c10d.h (Gloo, NCCL).
+// One communicator belongs to one rank and is used from one thread at a time (starts may come from autograd's hooks,
+// which run on the thread that called backward). Implementations: threads.h (ranks are threads of one process), c10d.h
+// (Gloo, NCCL).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -26,10 +26,11 @@ struct alignas(64) Header {
 };
 static_assert(sizeof(Header) == 64);
 
-constexpr std::size_t map_from = std::size_t{1} << 20;   // larger blocks are mapped, so that they can be given back
+constexpr std::size_t map_from = std::size_t{1} << 20;  // larger blocks are mapped, so that they can be given back
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
-// Sizes are rounded up to one of eight steps between powers of two, so that nearly equal ones share blocks; at most 1/8 is lost.
+// Sizes are rounded up to one of eight steps between powers of two, so that nearly equal ones share blocks; at most 1/8
+// is lost.
 std::size_t rounded(std::size_t size) {
   size = std::max<std::size_t>(size, 64);
   std::size_t step = std::max<std::size_t>(std::bit_floor(size) / 8, 64);
@@ -88,8 +89,10 @@ class CountingAllocator final : public c10::Allocator {
       }
       // A new block: first give back what is kept beyond a quarter of the most that was ever in use, the largest first.
       std::int64_t allowed = std::max<std::int64_t>(highest_total_ / 4, 16 << 20);
-      for (auto it = free_.rbegin(); it != free_.rend() && counts_.held + static_cast<std::int64_t>(capacity) > allowed; ++it)
-        while (!it->second.empty() && it->first >= map_from && counts_.held + static_cast<std::int64_t>(capacity) > allowed) {
+      for (auto it = free_.rbegin(); it != free_.rend() && counts_.held + static_cast<std::int64_t>(capacity) > allowed;
+           ++it)
+        while (!it->second.empty() && it->first >= map_from &&
+               counts_.held + static_cast<std::int64_t>(capacity) > allowed) {
           surplus.push_back(it->second.back());
           it->second.pop_back();
           counts_.held -= static_cast<std::int64_t>(it->first);

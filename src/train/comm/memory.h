@@ -1,7 +1,9 @@
-// Memory counted by part. On a CPU libtorch's allocations come from an allocator of ours that keeps freed blocks for reuse (a training
-// step asks for the same sizes again and again, and fresh pages cost more than the arithmetic on them) and counts them.
+// Memory counted by part. On a CPU libtorch's allocations come from an allocator of ours that keeps freed blocks for
+// reuse (a training step asks for the same sizes again and again, and fresh pages cost more than the arithmetic on
+// them) and counts them.
 //
-// Counts are of the whole process. Parts are those of the thread's innermost MemoryScope at the time of allocation; without one, activations.
+// Counts are of the whole process. Parts are those of the thread's innermost MemoryScope at the time of allocation;
+// without one, activations.
 #pragma once
 
 #include <array>

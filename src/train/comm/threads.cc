@@ -73,7 +73,8 @@ void perform(std::vector<Collective>& parts) {
     case Collective::Kind::all_gather:
       for (Collective& part : parts) {
         std::int64_t n = part.input.numel();
-        for (std::int64_t r = 0; r < size; ++r) part.output.view({-1}).narrow(0, r * n, n).copy_(parts[r].input.view({-1}));
+        for (std::int64_t r = 0; r < size; ++r)
+          part.output.view({-1}).narrow(0, r * n, n).copy_(parts[r].input.view({-1}));
       }
       break;
     case Collective::Kind::broadcast:
@@ -106,16 +107,20 @@ class ThreadWork final : public Work {
   Result<void> wait() override {
     std::unique_lock lock(group_->mutex);
     Meeting& meeting = group_->meetings.at(number_);
-    auto settled = [&] { return meeting.done || meeting.error || somebody_absent_is_gone(meeting); };
+    auto settled = [&] { return meeting.done || meeting.error || !ranks_that_never_come(meeting).empty(); };
     bool in_time = group_->changed.wait_for(lock, group_->timeout, settled);
     if (!meeting.done && !meeting.error) {
       std::string absent = ranks_where(meeting.present, false);
       if (in_time)
-        meeting.error.emplace(ErrorKind::failed, fmt::format("{} failed: rank {} ended before it", what_, absent), "see the first error of that rank");
+        meeting.error.emplace(ErrorKind::failed,
+                              fmt::format("{} failed: rank {} ended before it", what_, ranks_that_never_come(meeting)),
+                              "see the first error of that rank");
       else
-        meeting.error.emplace(ErrorKind::timeout,
-                              fmt::format("{} did not finish within {}: absent ranks: {}", what_, format_seconds(group_->timeout.count()), absent),
-                              "those ranks are slow, stuck or took another path; raise train.collective_timeout if they are slow");
+        meeting.error.emplace(
+            ErrorKind::timeout,
+            fmt::format("{} did not finish within {}: absent ranks: {}", what_, format_seconds(group_->timeout.count()),
+                        absent),
+            "those ranks are slow, stuck or took another path; raise train.collective_timeout if they are slow");
     }
     std::optional<Error> error = meeting.error;
     if (++meeting.left == group_->size) group_->meetings.erase(number_);
@@ -124,10 +129,11 @@ class ThreadWork final : public Work {
   }
 
  private:
-  bool somebody_absent_is_gone(const Meeting& meeting) const {
-    for (int r = 0; r < group_->size; ++r)
-      if (!meeting.present[r] && group_->gone[r]) return true;
-    return false;
+  // Absent ranks that have dropped their communicators; empty: none.
+  std::string ranks_that_never_come(const Meeting& meeting) const {
+    std::vector<bool> lost(group_->gone.size());
+    for (std::size_t r = 0; r < lost.size(); ++r) lost[r] = group_->gone[r] && !meeting.present[r];
+    return ranks_where(lost, true);
   }
 
   std::shared_ptr<Group> group_;
@@ -137,7 +143,8 @@ class ThreadWork final : public Work {
 
 class ThreadCommunicator final : public Communicator {
  public:
-  ThreadCommunicator(std::shared_ptr<Group> group, int rank) : Communicator(group->name, rank, group->size), group_(std::move(group)) {}
+  ThreadCommunicator(std::shared_ptr<Group> group, int rank)
+      : Communicator(group->name, rank, group->size), group_(std::move(group)) {}
 
   ~ThreadCommunicator() override {
     std::lock_guard lock(group_->mutex);
@@ -155,10 +162,11 @@ class ThreadCommunicator final : public Communicator {
     }
     for (int r = 0; r < group_->size && !meeting.error; ++r)
       if (meeting.present[r] && !same_operation(meeting.parts[r], collective))
-        meeting.error.emplace(ErrorKind::failed,
-                              fmt::format("ranks disagree: rank {} starts {}, rank {} {}", r, describe(meeting.parts[r], group_->name),
-                                          rank(), describe(collective, group_->name)),
-                              "every rank must start the same collectives in the same order");
+        meeting.error.emplace(
+            ErrorKind::failed,
+            fmt::format("ranks disagree: rank {} starts {}, rank {} {}", r, describe(meeting.parts[r], group_->name),
+                        rank(), describe(collective, group_->name)),
+            "every rank must start the same collectives in the same order");
     std::int64_t number = collective.number;
     std::string what = describe(collective, group_->name);
     meeting.parts[rank()] = std::move(collective);

@@ -40,7 +40,8 @@ TEST_P(Threads, Collectives) {
     auto max = c.all_reduce("max", high, ReduceOp::max);
     auto min = c.all_reduce("min", low, ReduceOp::min);
     auto broadcast = c.broadcast("broadcast", from_last, n - 1);
-    at::Tensor mine = at::full({2}, r), all = at::zeros({2 * n}), part = at::zeros({2}), whole = at::arange(2 * n, at::kFloat) + r;
+    at::Tensor mine = at::full({2}, r), all = at::zeros({2 * n}), part = at::zeros({2}),
+               whole = at::arange(2 * n, at::kFloat) + r;
     auto gathered = c.all_gather("gather", all, mine);
     auto scattered = c.reduce_scatter("scatter", part, whole);
     // Waited for in another order than started.

@@ -8,11 +8,13 @@ namespace {
 Result<int> number(const Environment& environment, const std::string& variable, int low, int high) {
   std::optional<std::string> text = find_variable(environment, variable);
   if (!text)
-    return fail(ErrorKind::usage, variable + " is not set although RANK or WORLD_SIZE is",
-                "start the worker with yoke run, yoke launch or torchrun, or unset RANK and WORLD_SIZE for a single rank");
+    return fail(
+        ErrorKind::usage, variable + " is not set although RANK or WORLD_SIZE is",
+        "start the worker with yoke run, yoke launch or torchrun, or unset RANK and WORLD_SIZE for a single rank");
   std::optional<std::int64_t> value = parse_integer(*text);
   if (!value || *value < low || *value > high)
-    return fail(ErrorKind::usage, fmt::format("{} is '{}', which is not a number from {} to {}", variable, *text, low, high),
+    return fail(ErrorKind::usage,
+                fmt::format("{} is '{}', which is not a number from {} to {}", variable, *text, low, high),
                 "it comes from the launcher's environment");
   return static_cast<int>(*value);
 }

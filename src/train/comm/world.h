@@ -19,8 +19,8 @@ struct World {
   bool operator==(const World&) const = default;
 };
 
-// Without RANK and WORLD_SIZE: a world of one. With only some of the variables, or values that contradict each other: an error
-// (kind usage) that names the variable and its value.
+// Without RANK and WORLD_SIZE: a world of one. With only some of the variables, or values that contradict each other:
+// an error (kind usage) that names the variable and its value.
 Result<World> world_from_environment(const Environment& environment = current_environment());
 
 }  // namespace yoke

@@ -12,7 +12,9 @@ namespace {
 
 Result<std::FILE*> open_for_append(const std::string& path) {
   std::FILE* file = std::fopen(path.c_str(), "ab");
-  if (file == nullptr) return fail(ErrorKind::environment, fmt::format("{} cannot be written: {}", path, std::strerror(errno)), "is the run folder writable?");
+  if (file == nullptr)
+    return fail(ErrorKind::environment, fmt::format("{} cannot be written: {}", path, std::strerror(errno)),
+                "is the run folder writable?");
   std::setvbuf(file, nullptr, _IOFBF, 1 << 16);
   return file;
 }
@@ -40,7 +42,9 @@ Result<std::unique_ptr<EventLog>> EventLog::open(const std::string& run_dir, std
 Result<void> EventLog::append(const File& file, const std::string& path, const std::string& bytes) {
   if (bytes.empty()) return {};
   if (std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size() && std::fflush(file.get()) == 0) return {};
-  return fail(ErrorKind::environment, fmt::format("{} could not take {} bytes more: {}", path, bytes.size(), std::strerror(errno)), "free space on that disk; the run goes on from its last checkpoint");
+  return fail(ErrorKind::environment,
+              fmt::format("{} could not take {} bytes more: {}", path, bytes.size(), std::strerror(errno)),
+              "free space on that disk; the run goes on from its last checkpoint");
 }
 
 Result<void> EventLog::write(Event event) {

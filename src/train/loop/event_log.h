@@ -19,7 +19,8 @@ class EventLog {
   // Appends to the files of an earlier attempt. With run_dir empty nothing is written and only the observer is called.
   static Result<std::unique_ptr<EventLog>> open(const std::string& run_dir, std::int64_t rank, Observer observer);
 
-  // Each record is one write() to the file, so that a killed rank leaves whole lines. A full disk is an error (kind environment).
+  // Each record is one write() to the file, so that a killed rank leaves whole lines. A full disk is an error (kind
+  // environment).
   Result<void> write(Event event);
 
  private:

@@ -48,20 +48,24 @@ Result<std::string> agree_on_attempt(const RankJob& job, Communicator& communica
 
 class RankRun {
  public:
-  RankRun(const RankJob& job, Communicator& communicator, EventLog& log) : job_(job), spec_(job.spec), communicator_(communicator), log_(log) {}
+  RankRun(const RankJob& job, Communicator& communicator, EventLog& log)
+      : job_(job), spec_(job.spec), communicator_(communicator), log_(log) {}
 
   Result<RunOutcome> run() {
     YOKE_TRY(Dataset data, open_dataset(spec_.data));
     for (const std::string& note : data.notes) YOKE_TRY_VOID(log_.write(MessageEvent{false, note, ""}));
     if (static_cast<std::int64_t>(data.train.vocab()) > spec_.model.shape.vocab)
-      return fail(ErrorKind::usage, fmt::format("the data have {} different tokens, but model.vocab is {}", data.train.vocab(), spec_.model.shape.vocab),
+      return fail(ErrorKind::usage,
+                  fmt::format("the data have {} different tokens, but model.vocab is {}", data.train.vocab(),
+                              spec_.model.shape.vocab),
                   "raise model.vocab, or use the tokenizer that belongs to the model");
     YOKE_TRY(trainer_, Trainer::make(spec_, communicator_, at::kCPU, parameter_type(spec_.train.precision)));
     YOKE_TRY(std::int64_t first_step, initial_state());
     YOKE_TRY(std::string attempt, agree_on_attempt(job_, communicator_));
     if (!job_.run_dir.empty())
-      writer_ = std::make_unique<CheckpointWriter>(CheckpointWriter::Options{checkpoint_root(), communicator_.rank(), communicator_.size(),
-                                                                             spec_.checkpoint.keep, spec_.train.collective_timeout, attempt});
+      writer_ = std::make_unique<CheckpointWriter>(
+          CheckpointWriter::Options{checkpoint_root(), communicator_.rank(), communicator_.size(),
+                                    spec_.checkpoint.keep, spec_.train.collective_timeout, attempt});
     return steps(data, first_step);
   }
 
@@ -112,14 +116,17 @@ class RankRun {
     return exists(folder + "/model.safetensors") || exists(folder + "/model.safetensors.index.json");
   }
 
-  // All ranks must go on from the same step: one that sees another newest checkpoint (a stale network file system) would train nonsense.
+  // All ranks must go on from the same step: one that sees another newest checkpoint (a stale network file system)
+  // would train nonsense.
   Result<void> agree_on_step(std::int64_t step) {
     at::Tensor range = at::tensor({step, -step}, at::kLong);
     YOKE_TRY(WorkPtr work, communicator_.all_reduce("first step", range, ReduceOp::max));
     YOKE_TRY_VOID(work->wait());
     auto highest = range[0].item<std::int64_t>(), lowest = -range[1].item<std::int64_t>();
     if (highest != lowest)
-      return fail(ErrorKind::failed, fmt::format("ranks would go on from different steps: {} to {}; rank {} found {}", lowest, highest, communicator_.rank(), step),
+      return fail(ErrorKind::failed,
+                  fmt::format("ranks would go on from different steps: {} to {}; rank {} found {}", lowest, highest,
+                              communicator_.rank(), step),
                   "do all ranks see the same run folder?");
     return {};
   }
@@ -127,7 +134,8 @@ class RankRun {
   Result<RunOutcome> steps(const Dataset& data, std::int64_t first_step) {
     const TrainSpec& train = spec_.train;
     Sampling sampling{train.seed, spec_.data.order, spec_.data.sequence, train.global_batch, data.train.size()};
-    BatchPrefetcher prefetcher(data.train, sampling, {communicator_.rank(), communicator_.size(), first_step, train.steps});
+    BatchPrefetcher prefetcher(data.train, sampling,
+                               {communicator_.rank(), communicator_.size(), first_step, train.steps});
     bool first = true;
     std::int64_t step = first_step;
     for (; step < train.steps; ++step) {
@@ -148,7 +156,8 @@ class RankRun {
       bool last = step + 1 == train.steps || result.stop;
       double waited = writer_ != nullptr ? writer_->waited_seconds() : 0;
       if (writer_ != nullptr && (last || (spec_.checkpoint.every > 0 && (step + 1) % spec_.checkpoint.every == 0)))
-        YOKE_TRY_VOID(writer_->submit(make_checkpoint(*trainer_, spec_, step + 1, communicator_.rank(), communicator_.size())));
+        YOKE_TRY_VOID(
+            writer_->submit(make_checkpoint(*trainer_, spec_, step + 1, communicator_.rank(), communicator_.size())));
       if (writer_ != nullptr) event.seconds.checkpoint = writer_->waited_seconds() - waited;
 
       event.step = step;
@@ -167,10 +176,13 @@ class RankRun {
       YOKE_TRY_VOID(log_.write(event));
       YOKE_TRY_VOID(report_checkpoints());
       if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
-        return fail(ErrorKind::failed, fmt::format("step {}: the loss is {} and the gradient norm {}", step, result.loss, result.grad_norm),
-                    "training has diverged: lower train.optimizer.lr, warm up longer, or set train.optimizer.clip");
+        return fail(
+            ErrorKind::failed,
+            fmt::format("step {}: the loss is {} and the gradient norm {}", step, result.loss, result.grad_norm),
+            "training has diverged: lower train.optimizer.lr, warm up longer, or set train.optimizer.clip");
       if (result.stop) return finish(step + 1, RunOutcome::stopped);
-      if (train.validate_every > 0 && (step + 1) % train.validate_every == 0 && !last) YOKE_TRY_VOID(validate(data, step));
+      if (train.validate_every > 0 && (step + 1) % train.validate_every == 0 && !last)
+        YOKE_TRY_VOID(validate(data, step));
     }
     if (step > first_step) YOKE_TRY_VOID(validate(data, step - 1));
     return finish(step, RunOutcome::done);
@@ -199,9 +211,11 @@ class RankRun {
   Result<void> validate(const Dataset& data, std::int64_t step) {
     if (!data.validation) return {};
     Sampling sampling{spec_.train.seed, DataOrder::sequential, spec_.data.sequence, 1, data.validation->size()};
-    std::int64_t sequences = std::min<std::int64_t>(static_cast<std::int64_t>(sequence_count(sampling)), validation_batches * spec_.train.global_batch);
+    std::int64_t sequences = std::min<std::int64_t>(static_cast<std::int64_t>(sequence_count(sampling)),
+                                                    validation_batches * spec_.train.global_batch);
     std::vector<Batch> batches;
-    for (std::int64_t k = communicator_.rank(); k < sequences; k += communicator_.size()) batches.push_back(make_batch(*data.validation, sampling, k, 0, 1));
+    for (std::int64_t k = communicator_.rank(); k < sequences; k += communicator_.size())
+      batches.push_back(make_batch(*data.validation, sampling, k, 0, 1));
     YOKE_TRY(auto result, trainer_->validate(batches));
     if (communicator_.rank() != 0) return {};
     return log_.write(ValidationEvent{step, result.first, result.second});
@@ -245,7 +259,8 @@ Result<RunOutcome> run_rank(const RankJob& given, Communicator& communicator) {
     outcome = RankRun(job, communicator, *log).run();
   } catch (const std::exception& e) {  // libtorch throws
     std::string text = e.what();
-    outcome = fail(ErrorKind::failed, text.substr(0, text.find('\n')), "an error inside libtorch; the whole text is in this rank's log");
+    outcome = fail(ErrorKind::failed, text.substr(0, text.find('\n')),
+                   "an error inside libtorch; the whole text is in this rank's log");
   }
   if (!outcome) {
     // The disk may be the problem, so what cannot be logged is not worth a second error.

@@ -1,4 +1,5 @@
-// A whole run as one rank sees it: data, weights or checkpoint, the steps with their telemetry, validation, checkpoints, the end.
+// A whole run as one rank sees it: data, weights or checkpoint, the steps with their telemetry, validation,
+// checkpoints, the end.
 #pragma once
 
 #include <atomic>

@@ -12,15 +12,15 @@
 
 namespace yoke {
 
-// This rank's share of a checkpoint after `step` steps: whole tensors, dealt so that every rank writes about as much. The weights are the
-// fp32 (fp64) ones that the optimizer works on.
+// This rank's share of a checkpoint after `step` steps: whole tensors, dealt so that every rank writes about as much.
+// The weights are the fp32 (fp64) ones that the optimizer works on.
 CheckpointJob make_checkpoint(Trainer& trainer, const RunSpec& spec, std::int64_t step, int rank, int ranks);
 
 // Weights, moments and step count; every tensor must be there in the right shape.
 Result<void> load_checkpoint(Trainer& trainer, const CheckpointReader& reader);
 
-// The weights of a Hugging Face folder. The head of a tied model may be there as well (it is the embedding), and known buffers of
-// older files; anything else too much, and anything missing, is an error.
+// The weights of a Hugging Face folder. The head of a tied model may be there as well (it is the embedding), and known
+// buffers of older files; anything else too much, and anything missing, is an error.
 Result<void> load_weights(Trainer& trainer, const std::string& folder);
 
 }  // namespace yoke

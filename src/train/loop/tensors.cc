@@ -11,14 +11,16 @@ struct TypePair {
   DType dtype;
   at::ScalarType type;
 };
-constexpr TypePair types[] = {{DType::f64, at::kDouble}, {DType::f32, at::kFloat},  {DType::bf16, at::kBFloat16}, {DType::f16, at::kHalf},
-                              {DType::i64, at::kLong},   {DType::i32, at::kInt},    {DType::i16, at::kShort},     {DType::i8, at::kChar},
-                              {DType::u8, at::kByte},    {DType::bool_, at::kBool}};
+constexpr TypePair types[] = {{DType::f64, at::kDouble}, {DType::f32, at::kFloat}, {DType::bf16, at::kBFloat16},
+                              {DType::f16, at::kHalf},   {DType::i64, at::kLong},  {DType::i32, at::kInt},
+                              {DType::i16, at::kShort},  {DType::i8, at::kChar},   {DType::u8, at::kByte},
+                              {DType::bool_, at::kBool}};
 
 }  // namespace
 
 NamedTensor snapshot(const std::string& name, const at::Tensor& tensor) {
-  auto copy = std::make_shared<at::Tensor>(tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous());
+  auto copy = std::make_shared<at::Tensor>(
+      tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous());
   NamedTensor named;
   named.name = name;
   for (TypePair pair : types)

@@ -25,7 +25,8 @@ class Stopwatch {
 };
 
 // Rows [first, first + rows) of a batch, without a copy on the CPU.
-at::Tensor rows_of(const std::vector<std::int64_t>& values, const Batch& batch, std::int64_t first, std::int64_t rows, at::Device device) {
+at::Tensor rows_of(const std::vector<std::int64_t>& values, const Batch& batch, std::int64_t first, std::int64_t rows,
+                   at::Device device) {
   auto* data = const_cast<std::int64_t*>(values.data()) + first * batch.sequence;
   return at::from_blob(data, {rows, batch.sequence}, at::kLong).to(device);
 }
@@ -44,7 +45,8 @@ at::ScalarType parameter_type(Precision precision) {
   return at::kFloat;
 }
 
-Result<std::unique_ptr<Trainer>> Trainer::make(const RunSpec& spec, Communicator& communicator, at::Device device, at::ScalarType type) {
+Result<std::unique_ptr<Trainer>> Trainer::make(const RunSpec& spec, Communicator& communicator, at::Device device,
+                                               at::ScalarType type) {
   std::unique_ptr<Trainer> trainer(new Trainer(spec, communicator, device));
   {
     // The parameters move into the flat buffer below; these are the first allocations that count as such.
@@ -53,7 +55,8 @@ Result<std::unique_ptr<Trainer>> Trainer::make(const RunSpec& spec, Communicator
   }
   YOKE_TRY(trainer->flat_, FlatParameters::make(trainer->model_->ordered_parameters()));
   trainer->parallel_ = std::make_unique<DataParallel>(
-      trainer->flat_, communicator, BucketOptions{spec.train.bucket_mib * (1 << 20), spec.train.first_bucket_mib * (1 << 20)});
+      trainer->flat_, communicator,
+      BucketOptions{spec.train.bucket_mib * (1 << 20), spec.train.first_bucket_mib * (1 << 20)});
   trainer->optimizer_ = std::make_unique<AdamW>(trainer->flat_, spec.train.optimizer);
   return trainer;
 }
@@ -62,7 +65,9 @@ Result<void> Trainer::set_parameter(const std::string& name, const at::Tensor& v
   for (const FlatEntry& entry : flat_.entries()) {
     if (entry.name != name) continue;
     if (!values.sizes().equals(entry.parameter.sizes()))
-      return fail(ErrorKind::failed, fmt::format("{} has the shape {}, but the model's is {}", name, c10::str(values.sizes()), c10::str(entry.parameter.sizes())),
+      return fail(ErrorKind::failed,
+                  fmt::format("{} has the shape {}, but the model's is {}", name, c10::str(values.sizes()),
+                              c10::str(entry.parameter.sizes())),
                   "do the weights belong to this config.json?");
     at::NoGradGuard no_grad;
     FlatParameters::view(optimizer_->weights(), entry).copy_(values);
@@ -97,7 +102,8 @@ Result<StepResult> Trainer::step(std::int64_t step, const Batch& batch, bool sto
   at::Tensor reduced_sums;
   WorkPtr sums_work;
   for (std::int64_t first = 0; first < batch.rows; first += micro) {
-    at::Tensor inputs = rows_of(batch.inputs, batch, first, micro, device_), targets = rows_of(batch.targets, batch, first, micro, device_);
+    at::Tensor inputs = rows_of(batch.inputs, batch, first, micro, device_),
+               targets = rows_of(batch.targets, batch, first, micro, device_);
     at::Tensor loss = model_->loss(inputs, targets, 1 / expected);
     sum[0] += loss.item<double>();
     result.forward_seconds += watch.lap();
@@ -134,7 +140,8 @@ Result<std::pair<double, std::int64_t>> Trainer::validate(const std::vector<Batc
   at::Tensor sums = at::zeros({2}, at::kDouble);
   auto* sum = sums.mutable_data_ptr<double>();
   for (const Batch& batch : batches) {
-    at::Tensor inputs = rows_of(batch.inputs, batch, 0, batch.rows, device_), targets = rows_of(batch.targets, batch, 0, batch.rows, device_);
+    at::Tensor inputs = rows_of(batch.inputs, batch, 0, batch.rows, device_),
+               targets = rows_of(batch.targets, batch, 0, batch.rows, device_);
     sum[0] += model_->loss(inputs, targets, 1).item<double>();
     sum[1] += static_cast<double>(batch.valid);
   }

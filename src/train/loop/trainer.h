@@ -1,8 +1,9 @@
-// One optimiser step of a transformer on one rank: micro-batches forward and backward, gradients summed over the ranks meanwhile, the norm,
-// clipping and AdamW.
+// One optimiser step of a transformer on one rank: micro-batches forward and backward, gradients summed over the ranks
+// meanwhile, the norm, clipping and AdamW.
 //
-// Loss and gradients are sums over the tokens that count, divided once by their number in the global batch. The backward pass divides by
-// the number that is expected (all of them); what differs is put right when the update scales the gradients anyway.
+// Loss and gradients are sums over the tokens that count, divided once by their number in the global batch. The
+// backward pass divides by the number that is expected (all of them); what differs is put right when the update scales
+// the gradients anyway.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,9 +33,10 @@ struct StepResult {
 
 class Trainer {
  public:
-  // The communicator spans the data axis and must outlive it. Parameters are uninitialised until set_parameter() or a checkpoint fills them.
-  // `type` is that of the parameters: train.precision's, or fp64 to tell rounding from errors.
-  static Result<std::unique_ptr<Trainer>> make(const RunSpec& spec, Communicator& communicator, at::Device device, at::ScalarType type);
+  // The communicator spans the data axis and must outlive it. Parameters are uninitialised until set_parameter() or a
+  // checkpoint fills them. `type` is that of the parameters: train.precision's, or fp64 to tell rounding from errors.
+  static Result<std::unique_ptr<Trainer>> make(const RunSpec& spec, Communicator& communicator, at::Device device,
+                                               at::ScalarType type);
 
   // `values` is a CPU tensor of any floating dtype in the parameter's shape.
   Result<void> set_parameter(const std::string& name, const at::Tensor& values);
@@ -44,7 +46,8 @@ class Trainer {
   // batch: this rank's rows of the step. `stop` is this rank's wish to stop, which all ranks learn in the result.
   Result<StepResult> step(std::int64_t step, const Batch& batch, bool stop);
 
-  // The mean loss over the counted tokens of these batches, over all ranks; nothing is updated. Ranks may have different numbers of batches.
+  // The mean loss over the counted tokens of these batches, over all ranks; nothing is updated. Ranks may have
+  // different numbers of batches.
   Result<std::pair<double, std::int64_t>> validate(const std::vector<Batch>& batches);
 
   Transformer& model() { return *model_; }
@@ -55,7 +58,8 @@ class Trainer {
   const at::Tensor& kept_gradients() const { return kept_gradients_; }
 
  private:
-  Trainer(const RunSpec& spec, Communicator& communicator, at::Device device) : spec_(spec), communicator_(communicator), device_(device) {}
+  Trainer(const RunSpec& spec, Communicator& communicator, at::Device device)
+      : spec_(spec), communicator_(communicator), device_(device) {}
 
   RunSpec spec_;
   Communicator& communicator_;

@@ -1,4 +1,5 @@
-// The truth test (DESIGN 5): every layout equals one rank. Loss, gradient norm, every parameter's gradient, and the weights after steps.
+// The truth test (DESIGN 5): every layout equals one rank. Loss, gradient norm, every parameter's gradient, and the
+// weights after steps.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
@@ -24,13 +25,22 @@ struct Layout {
 };
 
 std::string text(const Layout& l) {
-  return fmt::format("{}{} {} ranks {} accumulation {} recompute {}", name(l.family), l.tied ? " tied" : "", c10::toString(l.type), l.ranks, l.accumulation, name(l.recompute));
+  return fmt::format("{}{} {} ranks {} accumulation {} recompute {}", name(l.family), l.tied ? " tied" : "",
+                     c10::toString(l.type), l.ranks, l.accumulation, name(l.recompute));
 }
 
 RunSpec spec_of(const Layout& l) {
   RunSpec spec;
-  spec.model.shape = {.family = l.family, .layers = 3, .hidden = 24, .heads = 4, .kv_heads = l.family == Family::llama ? 2 : 4, .head_dim = 6,
-                      .ffn = 40, .vocab = 37, .max_sequence = sequence, .tied = l.tied};
+  spec.model.shape = {.family = l.family,
+                      .layers = 3,
+                      .hidden = 24,
+                      .heads = 4,
+                      .kv_heads = l.family == Family::llama ? 2 : 4,
+                      .head_dim = 6,
+                      .ffn = 40,
+                      .vocab = 37,
+                      .max_sequence = sequence,
+                      .tied = l.tied};
   spec.data.sequence = sequence;
   spec.train.steps = steps;
   spec.train.global_batch = rows;
@@ -60,7 +70,8 @@ Batch global_batch(std::int64_t step) {
 
 Batch part_of(const Batch& whole, int rank, int ranks) {
   Batch part{rows / ranks, sequence, {}, {}, 0};
-  auto first = static_cast<std::ptrdiff_t>(rank * part.rows * sequence), last = first + static_cast<std::ptrdiff_t>(part.rows * sequence);
+  auto first = static_cast<std::ptrdiff_t>(rank * part.rows * sequence),
+       last = first + static_cast<std::ptrdiff_t>(part.rows * sequence);
   part.inputs.assign(whole.inputs.begin() + first, whole.inputs.begin() + last);
   part.targets.assign(whole.targets.begin() + first, whole.targets.begin() + last);
   for (std::int64_t t : part.targets) part.valid += t == ignored_target ? 0 : 1;
@@ -83,10 +94,12 @@ Outcome train(const Layout& l) {
     threads.emplace_back([&, r] {
       auto trainer = Trainer::make(spec, *communicators[static_cast<std::size_t>(r)], at::kCPU, l.type);
       ASSERT_TRUE(trainer) << trainer.error().what;
-      // Weights far from fresh ones, so that norms and biases matter. Only rank 0 has them; the others take them from it.
+      // Weights far from fresh ones, so that norms and biases matter. Only rank 0 has them; the others take them from
+      // it.
       std::uint64_t seed = r == 0 ? 5 : 6;
       fresh_parameters((*trainer)->model(), seed, [&](const std::string& parameter, const at::Tensor& values) {
-        at::Tensor noise = at::empty_like(values).normal_(0, 0.1, at::make_generator<at::CPUGeneratorImpl>(std::hash<std::string>()(parameter) + seed));
+        at::Tensor noise = at::empty_like(values).normal_(
+            0, 0.1, at::make_generator<at::CPUGeneratorImpl>(std::hash<std::string>()(parameter) + seed));
         ASSERT_TRUE((*trainer)->set_parameter(parameter, values + noise));
       });
       ASSERT_TRUE((*trainer)->broadcast_parameters());
@@ -102,11 +115,14 @@ Outcome train(const Layout& l) {
     });
   for (std::thread& thread : threads) thread.join();
   outcome.weights = weights[0];
-  for (const at::Tensor& w : weights) outcome.ranks_equal = outcome.ranks_equal && w.defined() && at::equal(w, weights[0]);
+  for (const at::Tensor& w : weights)
+    outcome.ranks_equal = outcome.ranks_equal && w.defined() && at::equal(w, weights[0]);
   return outcome;
 }
 
-double relative_difference(const at::Tensor& a, const at::Tensor& b) { return ((a - b).norm() / (b.norm() + 1e-30)).item<double>(); }
+double relative_difference(const at::Tensor& a, const at::Tensor& b) {
+  return ((a - b).norm() / (b.norm() + 1e-30)).item<double>();
+}
 
 // Largest relative difference of any single parameter's part; the flat layout is the model's own.
 double worst_parameter(const Layout& l, const at::Tensor& a, const at::Tensor& b) {
@@ -114,7 +130,8 @@ double worst_parameter(const Layout& l, const at::Tensor& a, const at::Tensor& b
   double worst = 0;
   std::int64_t offset = 0;
   for (const auto& [parameter, value] : model->ordered_parameters()) {
-    worst = std::max(worst, relative_difference(a.narrow(0, offset, value.numel()), b.narrow(0, offset, value.numel())));
+    worst =
+        std::max(worst, relative_difference(a.narrow(0, offset, value.numel()), b.narrow(0, offset, value.numel())));
     offset += value.numel();
   }
   EXPECT_EQ(offset, a.numel());
@@ -125,7 +142,8 @@ struct Tolerance {
   double loss, norm, gradient, weight;
 };
 
-// What rounding explains: in fp64 nothing but the order of sums; in bf16 also the rounding of each micro-batch's weight gradients.
+// What rounding explains: in fp64 nothing but the order of sums; in bf16 also the rounding of each micro-batch's weight
+// gradients.
 Tolerance tolerance(at::ScalarType type) {
   if (type == at::kDouble) return {1e-13, 1e-12, 1e-10, 1e-11};
   if (type == at::kFloat) return {1e-6, 2e-6, 2e-5, 1e-5};
@@ -139,7 +157,8 @@ void expect_equal(const Layout& l, const Outcome& outcome, const Outcome& refere
   EXPECT_TRUE(outcome.ranks_equal);
   for (std::size_t s = 0; s < outcome.results.size(); ++s) {
     EXPECT_NEAR(outcome.results[s].loss, reference.results[s].loss, t.loss * reference.results[s].loss) << "step " << s;
-    EXPECT_NEAR(outcome.results[s].grad_norm, reference.results[s].grad_norm, t.norm * reference.results[s].grad_norm) << "step " << s;
+    EXPECT_NEAR(outcome.results[s].grad_norm, reference.results[s].grad_norm, t.norm * reference.results[s].grad_norm)
+        << "step " << s;
     EXPECT_EQ(outcome.results[s].tokens, reference.results[s].tokens);
   }
   EXPECT_LT(worst_parameter(l, outcome.first_gradients, reference.first_gradients), t.gradient);
@@ -169,9 +188,12 @@ TEST_P(Truth, EveryLayoutEqualsOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Truth,
-                         testing::Combine(testing::Values(Family::llama, Family::gpt2), testing::Bool(), testing::Values(at::kDouble, at::kFloat, at::kBFloat16)),
-                         [](const auto& info) {
-                           return fmt::format("{}{}{}", name(std::get<0>(info.param)), std::get<1>(info.param) ? "Tied" : "", c10::toString(std::get<2>(info.param)));
+                         testing::Combine(testing::Values(Family::llama, Family::gpt2), testing::Bool(),
+                                          testing::Values(at::kDouble, at::kFloat, at::kBFloat16)),
+                         [](const auto& each) {
+                           return fmt::format("{}{}{}", name(std::get<0>(each.param)),
+                                              std::get<1>(each.param) ? "Tied" : "",
+                                              c10::toString(std::get<2>(each.param)));
                          });
 
 // The reference itself against libtorch's own operations: one step's loss and gradients by plain autograd in fp64.
@@ -193,21 +215,28 @@ TEST(Truth, OneRankEqualsPlainAutograd) {
   ASSERT_TRUE(result);
 
   const Model& m = spec.model.shape;
-  at::Tensor inputs = at::tensor(batch.inputs, at::kLong).view({rows, sequence}), targets = at::tensor(batch.targets, at::kLong);
-  auto norm = [&](const at::Tensor& x, const at::Tensor& w) { return x * (x.square().mean(-1, true) + m.norm_eps).rsqrt() * w; };
-  at::Tensor frequency = at::pow(at::scalar_tensor(m.rope_theta, at::kDouble), -at::arange(0, m.head_dim, 2, at::kDouble) / static_cast<double>(m.head_dim));
+  at::Tensor inputs = at::tensor(batch.inputs, at::kLong).view({rows, sequence}),
+             targets = at::tensor(batch.targets, at::kLong);
+  auto norm = [&](const at::Tensor& x, const at::Tensor& w) {
+    return x * (x.square().mean(-1, true) + m.norm_eps).rsqrt() * w;
+  };
+  at::Tensor frequency = at::pow(at::scalar_tensor(m.rope_theta, at::kDouble),
+                                 -at::arange(0, m.head_dim, 2, at::kDouble) / static_cast<double>(m.head_dim));
   at::Tensor angle = at::outer(at::arange(sequence, at::kDouble), frequency);
   at::Tensor cos = at::cat({angle.cos(), angle.cos()}, 1), sin = at::cat({angle.sin(), angle.sin()}, 1);
   auto rotate = [&](const at::Tensor& x) {
     std::int64_t half = m.head_dim / 2;
     return x * cos + at::cat({-x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1) * sin;
   };
-  auto heads = [&](const at::Tensor& x, std::int64_t n) { return x.view({rows, sequence, n, m.head_dim}).transpose(1, 2); };
+  auto heads = [&](const at::Tensor& x, std::int64_t n) {
+    return x.view({rows, sequence, n, m.head_dim}).transpose(1, 2);
+  };
   at::Tensor x = at::embedding(p["model.embed_tokens.weight"], inputs);
   for (std::int64_t i = 0; i < m.layers; ++i) {
     auto w = [&](const char* n) { return p[fmt::format("model.layers.{}.{}.weight", i, n)]; };
     at::Tensor y = norm(x, w("input_layernorm"));
-    at::Tensor q = rotate(heads(y.matmul(w("self_attn.q_proj").t()), m.heads)), k = rotate(heads(y.matmul(w("self_attn.k_proj").t()), m.kv_heads));
+    at::Tensor q = rotate(heads(y.matmul(w("self_attn.q_proj").t()), m.heads)),
+               k = rotate(heads(y.matmul(w("self_attn.k_proj").t()), m.kv_heads));
     at::Tensor v = heads(y.matmul(w("self_attn.v_proj").t()), m.kv_heads);
     k = k.repeat_interleave(m.heads / m.kv_heads, 1), v = v.repeat_interleave(m.heads / m.kv_heads, 1);
     at::Tensor scores = q.matmul(k.transpose(2, 3)) / std::sqrt(static_cast<double>(m.head_dim));
@@ -215,10 +244,12 @@ TEST(Truth, OneRankEqualsPlainAutograd) {
     at::Tensor attended = scores.softmax(-1).matmul(v).transpose(1, 2).reshape({rows, sequence, m.heads * m.head_dim});
     x = x + attended.matmul(w("self_attn.o_proj").t());
     y = norm(x, w("post_attention_layernorm"));
-    x = x + (at::silu(y.matmul(w("mlp.gate_proj").t())) * y.matmul(w("mlp.up_proj").t())).matmul(w("mlp.down_proj").t());
+    x = x +
+        (at::silu(y.matmul(w("mlp.gate_proj").t())) * y.matmul(w("mlp.up_proj").t())).matmul(w("mlp.down_proj").t());
   }
   at::Tensor logits = norm(x, p["model.norm.weight"]).matmul(p["model.embed_tokens.weight"].t());
-  at::Tensor loss = at::cross_entropy_loss(logits.view({-1, m.vocab}), targets, {}, at::Reduction::Sum, ignored_target) / batch.valid;
+  at::Tensor loss =
+      at::cross_entropy_loss(logits.view({-1, m.vocab}), targets, {}, at::Reduction::Sum, ignored_target) / batch.valid;
   loss.backward();
   EXPECT_NEAR(result->loss, loss.item<double>(), 1e-12);
   for (const FlatEntry& entry : (*trainer)->flat().entries()) {

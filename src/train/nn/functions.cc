@@ -18,8 +18,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-// What a node keeps for its backward pass besides autograd's own saved variables: those check versions and cannot hold closures.
-// Released by the node's own backward, so that activations go as early as they can.
+// What a node keeps for its backward pass besides autograd's own saved variables: those check versions and cannot hold
+// closures. Released by the node's own backward, so that activations go as early as they can.
 template <class T>
 struct Kept : torch::CustomClassHolder {
   T value;
@@ -52,7 +52,9 @@ void dispatch(const at::Tensor& t, F f) {
   }
 }
 
-at::ScalarType arithmetic_type(const at::Tensor& t) { return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+at::ScalarType arithmetic_type(const at::Tensor& t) {
+  return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 // f(first, last) over ranges of rows, on the threads of this rank.
 template <class F>
@@ -62,7 +64,8 @@ void over_rows(std::int64_t rows, std::int64_t work_per_row, const F& f) {
 
 at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-// ---- weight gradients -------------------------------------------------------------------------------------------------------
+// ---- weight gradients
+// -------------------------------------------------------------------------------------------------------
 
 bool one_after_the_other(const std::vector<at::Tensor>& parts) {
   const char* next = nullptr;
@@ -89,7 +92,8 @@ bool accumulates_in_place(const at::Tensor& weight) {
   return grad.defined() && grad.scalar_type() == weight.scalar_type() && grad.is_contiguous();
 }
 
-// The gradients of weights [out_i, in] from dy [rows, sum out] and x [rows, in]: added in place where possible (then undefined).
+// The gradients of weights [out_i, in] from dy [rows, sum out] and x [rows, in]: added in place where possible (then
+// undefined).
 variable_list weight_gradients(const std::vector<at::Tensor>& weights, const at::Tensor& dy, const at::Tensor& x) {
   bool all = true, in_place = true;
   std::vector<at::Tensor> grads;
@@ -130,7 +134,8 @@ at::Tensor vector_gradient(const at::Tensor& weight, const at::Tensor& sums) {
   return sums.to(weight.scalar_type());
 }
 
-// ---- RMSNorm ----------------------------------------------------------------------------------------------------------------
+// ---- RMSNorm
+// ----------------------------------------------------------------------------------------------------------------
 
 at::Tensor rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor* rstd) {
   std::int64_t n = x.size(-1), rows = x.numel() / n;
@@ -195,7 +200,8 @@ struct RmsNorm : Function<RmsNorm> {
       at::parallel_for(0, pieces, 1, [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t p = first; p < last; ++p) {
           std::int64_t a = p * each, b = std::min(rows, a + each);
-          if (a < b) kernels<T>().rms_norm_backward(dyp + a * n, xp + a * n, wp, sp + a, dxp + a * n, pp + p * n, b - a, n);
+          if (a < b)
+            kernels<T>().rms_norm_backward(dyp + a * n, xp + a * n, wp, sp + a, dxp + a * n, pp + p * n, b - a, n);
         }
       });
       dw = partial.sum(0);
@@ -204,7 +210,8 @@ struct RmsNorm : Function<RmsNorm> {
   }
 };
 
-// ---- linear -----------------------------------------------------------------------------------------------------------------
+// ---- linear
+// -----------------------------------------------------------------------------------------------------------------
 
 struct Linear : Function<Linear> {
   struct State {
@@ -266,7 +273,8 @@ struct LinearResidual : Function<LinearResidual> {
     at::Tensor weight;
   };
 
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight, const Again& again) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& residual, const at::Tensor& x,
+                            const at::Tensor& weight, const Again& again) {
     at::Tensor rows = rows_of(x);
     at::Tensor y = at::addmm(rows_of(residual), rows, weight.t());
     keep(ctx, State{again ? at::Tensor() : rows.detach(), again, weight});
@@ -284,7 +292,8 @@ struct LinearResidual : Function<LinearResidual> {
   }
 };
 
-// ---- affine (GPT-2) ---------------------------------------------------------------------------------------------------------
+// ---- affine (GPT-2)
+// ---------------------------------------------------------------------------------------------------------
 
 struct Affine : Function<Affine> {
   struct State {
@@ -293,7 +302,8 @@ struct Affine : Function<Affine> {
     at::Tensor weight, bias;
   };
 
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const Again& again) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                            const Again& again) {
     at::Tensor rows = rows_of(x);
     std::vector<std::int64_t> sizes = x.sizes().vec();
     sizes.back() = weight.size(1);
@@ -320,7 +330,8 @@ struct Affine : Function<Affine> {
   }
 };
 
-// ---- SwiGLU -----------------------------------------------------------------------------------------------------------------
+// ---- SwiGLU
+// -----------------------------------------------------------------------------------------------------------------
 
 struct SwiGlu : Function<SwiGlu> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate_up) {
@@ -351,18 +362,20 @@ struct SwiGlu : Function<SwiGlu> {
   }
 };
 
-// ---- heads and attention ----------------------------------------------------------------------------------------------------
+// ---- heads and attention
+// ----------------------------------------------------------------------------------------------------
 
-// Rotates, on a CPU, `heads` heads of every sequence from one place to another; in each, head h is the sum of `count` input heads.
+// Rotates, on a CPU, `heads` heads of every sequence from one place to another; in each, head h is the sum of `count`
+// input heads.
 struct HeadsAt {
-  const at::Tensor& tensor;              // the storage
-  std::int64_t offset;                   // of the first element, from the tensor's own
-  std::int64_t batch, head, token;       // strides
+  const at::Tensor& tensor;         // the storage
+  std::int64_t offset;              // of the first element, from the tensor's own
+  std::int64_t batch, head, token;  // strides
 };
 
 template <class T>
-void rotate_heads(HeadsAt from, std::int64_t count, HeadsAt to, std::int64_t batch, std::int64_t heads, std::int64_t sequence, std::int64_t dim,
-                  const Rotary* rotary, double sign) {
+void rotate_heads(HeadsAt from, std::int64_t count, HeadsAt to, std::int64_t batch, std::int64_t heads,
+                  std::int64_t sequence, std::int64_t dim, const Rotary* rotary, double sign) {
   using A = Arithmetic<T>;
   const T* in = from.tensor.const_data_ptr<T>() + from.offset;
   T* out = to.tensor.mutable_data_ptr<T>() + to.offset;
@@ -371,13 +384,15 @@ void rotate_heads(HeadsAt from, std::int64_t count, HeadsAt to, std::int64_t bat
   over_rows(batch * heads, sequence * dim, [&](std::int64_t a, std::int64_t b) {
     for (std::int64_t i = a; i < b; ++i) {
       std::int64_t row = i / heads, h = i % heads;
-      kernels<T>().rotate_sum(in + row * from.batch + h * count * from.head, from.token, from.head, count, out + row * to.batch + h * to.head,
-                              to.token, cos, sin, static_cast<A>(sign), sequence, dim);
+      kernels<T>().rotate_sum(in + row * from.batch + h * count * from.head, from.token, from.head, count,
+                              out + row * to.batch + h * to.head, to.token, cos, sin, static_cast<A>(sign), sequence,
+                              dim);
     }
   });
 }
 
-at::Tensor rotated(const at::Tensor& x, const Rotary& rotary, double sign) {  // [batch, heads, sequence, dim], any device
+at::Tensor rotated(const at::Tensor& x, const Rotary& rotary,
+                   double sign) {  // [batch, heads, sequence, dim], any device
   std::int64_t half = x.size(-1) / 2;
   at::Tensor wide = x.to(rotary.cos.scalar_type());
   at::Tensor a = wide.narrow(-1, 0, half), b = wide.narrow(-1, half, half);
@@ -397,7 +412,8 @@ struct SplitHeads : Function<SplitHeads> {
     keep(ctx, State{s, rotary != nullptr ? std::optional<Rotary>(*rotary) : std::nullopt});
     if (!qkv.is_cpu()) {
       at::Tensor heads = qkv.view({batch, sequence, s.heads + 2 * s.kv_heads, s.dim}).transpose(1, 2);
-      at::Tensor q = heads.narrow(1, 0, s.heads), k = heads.narrow(1, s.heads, s.kv_heads), v = heads.narrow(1, s.heads + s.kv_heads, s.kv_heads);
+      at::Tensor q = heads.narrow(1, 0, s.heads), k = heads.narrow(1, s.heads, s.kv_heads),
+                 v = heads.narrow(1, s.heads + s.kv_heads, s.kv_heads);
       if (rotary != nullptr) q = rotated(q, *rotary, 1), k = rotated(k, *rotary, 1);
       if (share > 1) k = k.repeat_interleave(share, 1), v = v.repeat_interleave(share, 1);
       return {q.contiguous(), k.contiguous(), v.contiguous()};
@@ -406,11 +422,13 @@ struct SplitHeads : Function<SplitHeads> {
     for (int i = 0; i < 3; ++i) out.push_back(at::empty({batch, s.heads, sequence, s.dim}, qkv.options()));
     dispatch(qkv, [&]<class T>(T) {
       std::int64_t head = sequence * s.dim;
-      rotate_heads<T>({qkv, 0, sequence * width, s.dim, width}, 1, {out[0], 0, s.heads * head, head, s.dim}, batch, s.heads, sequence, s.dim, rotary, 1);
+      rotate_heads<T>({qkv, 0, sequence * width, s.dim, width}, 1, {out[0], 0, s.heads * head, head, s.dim}, batch,
+                      s.heads, sequence, s.dim, rotary, 1);
       for (int i = 1; i < 3; ++i)
         for (std::int64_t copy = 0; copy < share; ++copy)
           rotate_heads<T>({qkv, (s.heads + (i - 1) * s.kv_heads) * s.dim, sequence * width, s.dim, width}, 1,
-                          {out[i], copy * head, s.heads * head, share * head, s.dim}, batch, s.kv_heads, sequence, s.dim, i == 1 ? rotary : nullptr, 1);
+                          {out[i], copy * head, s.heads * head, share * head, s.dim}, batch, s.kv_heads, sequence,
+                          s.dim, i == 1 ? rotary : nullptr, 1);
     });
     return out;
   }
@@ -419,7 +437,8 @@ struct SplitHeads : Function<SplitHeads> {
     State state = take_kept<State>(ctx);
     HeadShape s = state.shape;
     const Rotary* rotary = state.rotary ? &*state.rotary : nullptr;
-    std::int64_t batch = grads[0].size(0), sequence = grads[0].size(2), width = (s.heads + 2 * s.kv_heads) * s.dim, share = s.heads / s.kv_heads;
+    std::int64_t batch = grads[0].size(0), sequence = grads[0].size(2), width = (s.heads + 2 * s.kv_heads) * s.dim,
+                 share = s.heads / s.kv_heads;
     if (!grads[0].is_cpu()) {
       at::Tensor dq = grads[0], dk = grads[1], dv = grads[2];
       if (share > 1) {
@@ -434,15 +453,17 @@ struct SplitHeads : Function<SplitHeads> {
       for (int i = 0; i < 3; ++i) {
         at::Tensor g = grads[i].stride(3) == 1 ? grads[i] : grads[i].contiguous();
         std::int64_t first = i == 0 ? 0 : s.heads + (i - 1) * s.kv_heads;
-        rotate_heads<T>({g, 0, g.stride(0), g.stride(1), g.stride(2)}, i == 0 ? 1 : share, {dqkv, first * s.dim, sequence * width, s.dim, width},
-                        batch, i == 0 ? s.heads : s.kv_heads, sequence, s.dim, i == 2 ? nullptr : rotary, -1);
+        rotate_heads<T>({g, 0, g.stride(0), g.stride(1), g.stride(2)}, i == 0 ? 1 : share,
+                        {dqkv, first * s.dim, sequence * width, s.dim, width}, batch, i == 0 ? s.heads : s.kv_heads,
+                        sequence, s.dim, i == 2 ? nullptr : rotary, -1);
       }
     });
     return {dqkv, {}, {}};
   }
 };
 
-// ---- loss -------------------------------------------------------------------------------------------------------------------
+// ---- loss
+// -------------------------------------------------------------------------------------------------------------------
 
 // Rows whose logits are made at once: about this many elements.
 constexpr std::int64_t logit_elements = std::int64_t{1} << 23;
@@ -466,12 +487,14 @@ at::Tensor cross_entropy(at::Tensor& logits, const at::Tensor& targets, double s
   dispatch(logits, [&]<class T>(T) {
     T* lp = logits.mutable_data_ptr<T>();
     const auto* tp = targets.const_data_ptr<std::int64_t>();
-    std::int64_t pieces = std::min<std::int64_t>(at::get_num_threads(), std::max<std::int64_t>(rows, 1)), each = (rows + pieces - 1) / pieces;
+    std::int64_t pieces = std::min<std::int64_t>(at::get_num_threads(), std::max<std::int64_t>(rows, 1)),
+                 each = (rows + pieces - 1) / pieces;
     std::vector<double> sums(static_cast<std::size_t>(pieces));
     at::parallel_for(0, pieces, 1, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t p = first; p < last; ++p) {
         std::int64_t a = p * each, b = std::min(rows, a + each);
-        if (a < b) sums[static_cast<std::size_t>(p)] = kernels<T>().cross_entropy(lp + a * n, tp + a, b - a, n, scale, gradient);
+        if (a < b)
+          sums[static_cast<std::size_t>(p)] = kernels<T>().cross_entropy(lp + a * n, tp + a, b - a, n, scale, gradient);
       }
     });
     for (double sum : sums) *loss.mutable_data_ptr<double>() += sum;
@@ -485,7 +508,8 @@ struct HeadLoss : Function<HeadLoss> {
     at::Tensor dhidden, dweight;         // when they are made piece by piece, gradients and all
   };
 
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden_in, const at::Tensor& weight, const at::Tensor& targets, double scale, bool gradient) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden_in, const at::Tensor& weight,
+                            const at::Tensor& targets, double scale, bool gradient) {
     at::Tensor hidden = hidden_in.contiguous().detach();
     std::int64_t rows = hidden.size(0), vocab = weight.size(0);
     std::int64_t each = std::max<std::int64_t>(1, logit_elements / vocab);
@@ -527,7 +551,8 @@ struct HeadLoss : Function<HeadLoss> {
   }
 };
 
-// ---- recomputation ----------------------------------------------------------------------------------------------------------
+// ---- recomputation
+// ----------------------------------------------------------------------------------------------------------
 
 struct Recomputed : Function<Recomputed> {
   struct State {
@@ -535,7 +560,8 @@ struct Recomputed : Function<Recomputed> {
     at::Tensor x;
   };
 
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const std::function<at::Tensor(const at::Tensor&)>& f) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
+                            const std::function<at::Tensor(const at::Tensor&)>& f) {
     keep(ctx, State{f, x.detach()});
     return f(x.detach());
   }
@@ -554,7 +580,9 @@ struct Recomputed : Function<Recomputed> {
 
 }  // namespace
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) { return RmsNorm::apply(x, weight, eps); }
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return RmsNorm::apply(x, weight, eps);
+}
 
 at::Tensor rms_norm_value(const at::Tensor& x, const at::Tensor& weight, double eps) {
   at::NoGradGuard no_grad;
@@ -586,7 +614,8 @@ at::Tensor swiglu_value(const at::Tensor& gate_up) {
   dispatch(x, [&]<class T>(T) {
     const T* xp = x.const_data_ptr<T>();
     T* yp = y.mutable_data_ptr<T>();
-    over_rows(rows, 4 * n, [&](std::int64_t a, std::int64_t b) { kernels<T>().swiglu(xp + a * 2 * n, yp + a * n, b - a, n); });
+    over_rows(rows, 4 * n,
+              [&](std::int64_t a, std::int64_t b) { kernels<T>().swiglu(xp + a * 2 * n, yp + a * n, b - a, n); });
   });
   return y;
 }

@@ -8,7 +8,8 @@ namespace {
 
 class Gpt2 final : public Transformer {
  public:
-  Gpt2(const Model& m, at::ScalarType type, at::Device device, Recompute recompute_what) : Transformer(m, type, device, recompute_what) {
+  Gpt2(const Model& m, at::ScalarType type, at::Device device, Recompute recompute_what)
+      : Transformer(m, type, device, recompute_what) {
     tokens_ = parameter("transformer.wte.weight", {m.vocab, m.hidden});
     positions_ = parameter("transformer.wpe.weight", {m.max_sequence, m.hidden});
     for (std::int64_t i = 0; i < m.layers; ++i) {
@@ -34,7 +35,9 @@ class Gpt2 final : public Transformer {
     Affine attention_norm, qkv, out, mlp_norm, up, down;
   };
 
-  Affine norm(const std::string& name) { return {parameter(name + ".weight", {model_.hidden}), parameter(name + ".bias", {model_.hidden})}; }
+  Affine norm(const std::string& name) {
+    return {parameter(name + ".weight", {model_.hidden}), parameter(name + ".bias", {model_.hidden})};
+  }
   Affine matrix(const std::string& name, std::int64_t in, std::int64_t out) {
     return {parameter(name + ".weight", {in, out}), parameter(name + ".bias", {out})};
   }
@@ -83,7 +86,8 @@ class Gpt2 final : public Transformer {
 
 }  // namespace
 
-std::shared_ptr<Transformer> make_gpt2(const Model& model, at::ScalarType type, at::Device device, Recompute recompute) {
+std::shared_ptr<Transformer> make_gpt2(const Model& model, at::ScalarType type, at::Device device,
+                                       Recompute recompute) {
   return std::make_shared<Gpt2>(model, type, device, recompute);
 }
 

@@ -8,7 +8,8 @@ namespace {
 
 class Llama final : public Transformer {
  public:
-  Llama(const Model& m, at::ScalarType type, at::Device device, Recompute recompute_what) : Transformer(m, type, device, recompute_what) {
+  Llama(const Model& m, at::ScalarType type, at::Device device, Recompute recompute_what)
+      : Transformer(m, type, device, recompute_what) {
     embedding_ = parameter("model.embed_tokens.weight", {m.vocab, m.hidden});
     for (std::int64_t i = 0; i < m.layers; ++i) {
       std::string p = fmt::format("model.layers.{}.", i);
@@ -80,7 +81,8 @@ class Llama final : public Transformer {
 
 }  // namespace
 
-std::shared_ptr<Transformer> make_llama(const Model& model, at::ScalarType type, at::Device device, Recompute recompute) {
+std::shared_ptr<Transformer> make_llama(const Model& model, at::ScalarType type, at::Device device,
+                                        Recompute recompute) {
   return std::make_shared<Llama>(model, type, device, recompute);
 }
 

@@ -35,7 +35,8 @@ at::Tensor Transformer::loss(const at::Tensor& inputs, const at::Tensor& targets
 
 at::Tensor Transformer::logits(const at::Tensor& inputs) { return linear(hidden(inputs), {head_weight()}); }
 
-std::shared_ptr<Transformer> make_transformer(const Model& model, at::ScalarType type, at::Device device, Recompute recompute) {
+std::shared_ptr<Transformer> make_transformer(const Model& model, at::ScalarType type, at::Device device,
+                                              Recompute recompute) {
   switch (model.family) {
     case Family::llama:
       return make_llama(model, type, device, recompute);
@@ -45,7 +46,8 @@ std::shared_ptr<Transformer> make_transformer(const Model& model, at::ScalarType
   YOKE_CHECK(false, "unknown family");
 }
 
-void fresh_parameters(const Transformer& transformer, std::uint64_t seed, const std::function<void(const std::string&, const at::Tensor&)>& set) {
+void fresh_parameters(const Transformer& transformer, std::uint64_t seed,
+                      const std::function<void(const std::string&, const at::Tensor&)>& set) {
   const Model& model = transformer.model();
   std::uint64_t index = 0;
   for (const auto& [name, parameter] : transformer.ordered_parameters()) {

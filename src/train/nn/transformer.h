@@ -1,7 +1,7 @@
 // The built-in language models as torch modules: single-device code that knows nothing of ranks.
 //
-// Parameters carry Hugging Face's names ("model.layers.0.self_attn.q_proj.weight"), so checkpoints are their files. Gradients come
-// through loss().backward(). Not thread-safe; each rank has its own.
+// Parameters carry Hugging Face's names ("model.layers.0.self_attn.q_proj.weight"), so checkpoints are their files.
+// Gradients come through loss().backward(). Not thread-safe; each rank has its own.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -22,7 +22,8 @@ using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
 
 class Transformer : public torch::nn::Module {
  public:
-  // inputs and targets: [batch, sequence] of int64. scale * the sum of the losses of all targets but those of -100, a scalar in fp64.
+  // inputs and targets: [batch, sequence] of int64. scale * the sum of the losses of all targets but those of -100, a
+  // scalar in fp64.
   at::Tensor loss(const at::Tensor& inputs, const at::Tensor& targets, double scale);
   // [batch, sequence, vocab]
   at::Tensor logits(const at::Tensor& inputs);
@@ -51,11 +52,13 @@ class Transformer : public torch::nn::Module {
 };
 
 // A model of that shape with uninitialised parameters.
-std::shared_ptr<Transformer> make_transformer(const Model& model, at::ScalarType type, at::Device device, Recompute recompute);
+std::shared_ptr<Transformer> make_transformer(const Model& model, at::ScalarType type, at::Device device,
+                                              Recompute recompute);
 
-// Fresh weights, the same for the same seed whatever the device, precision or number of ranks: normal with model.init_std (GPT-2:
-// the projections back into the residual stream with that over sqrt(2 layers)), norms 1, biases 0.
-// Calls set(name, fp32 values on the CPU) for each parameter in order.
-void fresh_parameters(const Transformer& transformer, std::uint64_t seed, const std::function<void(const std::string&, const at::Tensor&)>& set);
+// Fresh weights, the same for the same seed whatever the device, precision or number of ranks: normal with
+// model.init_std (GPT-2: the projections back into the residual stream with that over sqrt(2 layers)), norms 1, biases
+// 0. Calls set(name, fp32 values on the CPU) for each parameter in order.
+void fresh_parameters(const Transformer& transformer, std::uint64_t seed,
+                      const std::function<void(const std::string&, const at::Tensor&)>& set);
 
 }  // namespace yoke

@@ -40,7 +40,8 @@ void AdamW::step(double learning_rate, double gradient_scale) {
   if (gradient_scale != 1) divisor = at::full({}, 1 / gradient_scale, steps_.options());
   auto update = [&](Segment& s, double weight_decay) {
     if (s.weights.empty()) return;
-    at::_fused_adamw_(s.weights, s.gradients, s.exp_avg, s.exp_avg_sq, {}, s.steps, learning_rate, spec_.beta1, spec_.beta2, weight_decay, spec_.eps,
+    at::_fused_adamw_(s.weights, s.gradients, s.exp_avg, s.exp_avg_sq, {}, s.steps, learning_rate, spec_.beta1,
+                      spec_.beta2, weight_decay, spec_.eps,
                       /*amsgrad=*/false, /*maximize=*/false, divisor);
   };
   update(decayed_, spec_.weight_decay);
@@ -79,14 +80,17 @@ double sum_of_squares(const T* x, std::int64_t n) {
 
 double gradient_norm(const at::Tensor& gradients) {
   if (!gradients.is_cpu()) return at::linalg_vector_norm(gradients, 2, std::nullopt, false, at::kDouble).item<double>();
-  if (gradients.scalar_type() == at::kDouble) return std::sqrt(sum_of_squares(gradients.const_data_ptr<double>(), gradients.numel()));
+  if (gradients.scalar_type() == at::kDouble)
+    return std::sqrt(sum_of_squares(gradients.const_data_ptr<double>(), gradients.numel()));
   return std::sqrt(sum_of_squares(gradients.const_data_ptr<float>(), gradients.numel()));
 }
 
 double clip_factor(double norm, double clip) { return clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0; }
 
-double learning_rate(const OptimizerSpec& optimizer, const LrScheduleSpec& schedule, std::int64_t steps, std::int64_t step) {
-  if (step < schedule.warmup) return optimizer.lr * static_cast<double>(step + 1) / static_cast<double>(schedule.warmup);
+double learning_rate(const OptimizerSpec& optimizer, const LrScheduleSpec& schedule, std::int64_t steps,
+                     std::int64_t step) {
+  if (step < schedule.warmup)
+    return optimizer.lr * static_cast<double>(step + 1) / static_cast<double>(schedule.warmup);
   if (schedule.decay == LrDecay::none) return optimizer.lr;
   double length = static_cast<double>(std::max<std::int64_t>(1, steps - 1 - schedule.warmup));
   double progress = std::min(1.0, static_cast<double>(step - schedule.warmup) / length);

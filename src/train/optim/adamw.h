@@ -18,7 +18,8 @@ class AdamW {
   // Weight decay covers all parameters, or those with at least two dimensions (Decay::matrices). flat must outlive it.
   AdamW(FlatParameters& flat, const OptimizerSpec& spec);
 
-  // One update from flat.gradients() times gradient_scale. The gradients are used up: their values are undefined afterwards.
+  // One update from flat.gradients() times gradient_scale. The gradients are used up: their values are undefined
+  // afterwards.
   void step(double learning_rate, double gradient_scale);
 
   // What the update works on: the parameters themselves, or the fp32 master weights. After writing to it: publish().
@@ -47,7 +48,9 @@ double gradient_norm(const at::Tensor& gradients);
 // min(1, clip / (norm + 1e-6)); 1 without clipping (clip 0).
 double clip_factor(double norm, double clip);
 
-// The rate of step s (from 0) of a run of `steps`: in warm-up lr (s + 1) / warmup, then the decay from lr down to min_lr at the last step.
-double learning_rate(const OptimizerSpec& optimizer, const LrScheduleSpec& schedule, std::int64_t steps, std::int64_t step);
+// The rate of step s (from 0) of a run of `steps`: in warm-up lr (s + 1) / warmup, then the decay from lr down to
+// min_lr at the last step.
+double learning_rate(const OptimizerSpec& optimizer, const LrScheduleSpec& schedule, std::int64_t steps,
+                     std::int64_t step);
 
 }  // namespace yoke

@@ -31,7 +31,8 @@ std::vector<double> numbers(const at::Tensor& t) {
 TEST(AdamW, EqualsThePaper) {
   for (at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
     for (Decay decay : {Decay::all, Decay::matrices}) {
-      at::Tensor matrix = at::randn({7, 5}).to(type).requires_grad_(true), vector = at::randn({9}).to(type).requires_grad_(true);
+      at::Tensor matrix = at::randn({7, 5}).to(type).requires_grad_(true),
+                 vector = at::randn({9}).to(type).requires_grad_(true);
       auto flat = FlatParameters::make({{"matrix", matrix}, {"vector", vector}});
       ASSERT_TRUE(flat);
       OptimizerSpec spec{.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.3, .decay = decay};
@@ -40,15 +41,18 @@ TEST(AdamW, EqualsThePaper) {
       for (const at::Tensor& p : {matrix, vector}) {
         std::size_t n = static_cast<std::size_t>(p.numel());
         double wd = decay == Decay::all || p.dim() > 1 ? spec.weight_decay : 0;
-        references.push_back({numbers(p.detach()), std::vector<double>(n), std::vector<double>(n), spec.beta1, spec.beta2, spec.eps, wd});
+        references.push_back({numbers(p.detach()), std::vector<double>(n), std::vector<double>(n), spec.beta1,
+                              spec.beta2, spec.eps, wd});
       }
       for (int s = 0; s < 5; ++s) {
         double scale = s % 2 == 0 ? 1.0 : 0.25;
         flat->gradients().normal_();
-        for (std::size_t i = 0; i < 2; ++i) references[i].step(numbers(FlatParameters::view(flat->gradients(), flat->entries()[i]) * scale), 1e-2);
+        for (std::size_t i = 0; i < 2; ++i)
+          references[i].step(numbers(FlatParameters::view(flat->gradients(), flat->entries()[i]) * scale), 1e-2);
         optimizer.step(1e-2, scale);
       }
-      double tolerance = type == at::kDouble ? 1e-7 : 2e-6;  // libtorch's bias corrections pass through fp32 step counts
+      double tolerance =
+          type == at::kDouble ? 1e-7 : 2e-6;  // libtorch's bias corrections pass through fp32 step counts
       for (std::size_t i = 0; i < 2; ++i) {
         std::vector<double> ours = numbers(FlatParameters::view(optimizer.weights(), flat->entries()[i]));
         for (std::size_t j = 0; j < ours.size(); ++j) EXPECT_NEAR(ours[j], references[i].w[j], tolerance);

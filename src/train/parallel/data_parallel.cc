@@ -9,7 +9,8 @@
 
 namespace yoke {
 
-BucketPlan plan_buckets(const std::vector<FlatEntry>& entries, std::int64_t bytes_per_element, const BucketOptions& options) {
+BucketPlan plan_buckets(const std::vector<FlatEntry>& entries, std::int64_t bytes_per_element,
+                        const BucketOptions& options) {
   BucketPlan plan;
   plan.bucket_of.resize(entries.size());
   double room = 0;
@@ -63,7 +64,8 @@ struct DataParallel::Hooks {
     for (; next_bucket < plan.buckets.size() && outstanding[next_bucket] == 0; ++next_bucket) {
       if (communicator->size() == 1 || error) continue;
       const Bucket& bucket = plan.buckets[next_bucket];
-      auto work = communicator->all_reduce(fmt::format("gradients, bucket {}", next_bucket), flat->gradients().narrow(0, bucket.first, bucket.numel));
+      auto work = communicator->all_reduce(fmt::format("gradients, bucket {}", next_bucket),
+                                           flat->gradients().narrow(0, bucket.first, bucket.numel));
       if (work)
         works.push_back(*std::move(work));
       else
@@ -78,7 +80,8 @@ class ReadyHook final : public torch::autograd::FunctionPostHook {
  public:
   explicit ReadyHook(std::function<void()> ready) : ready_(std::move(ready)) {}
 
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) override {
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
     ready_();
     return outputs;
   }
@@ -89,13 +92,15 @@ class ReadyHook final : public torch::autograd::FunctionPostHook {
 
 }  // namespace
 
-DataParallel::DataParallel(FlatParameters& flat, Communicator& communicator, const BucketOptions& options) : hooks_(std::make_shared<Hooks>()) {
+DataParallel::DataParallel(FlatParameters& flat, Communicator& communicator, const BucketOptions& options)
+    : hooks_(std::make_shared<Hooks>()) {
   hooks_->flat = &flat;
   hooks_->communicator = &communicator;
   hooks_->plan = plan_buckets(flat.entries(), static_cast<std::int64_t>(flat.gradients().element_size()), options);
   for (std::size_t i = 0; i < flat.entries().size(); ++i) {
     auto node = torch::autograd::impl::grad_accumulator(flat.entries()[i].parameter);
-    // Fires after the gradient has been accumulated, also when there was none to accumulate because a function of ours did it in place.
+    // Fires after the gradient has been accumulated, also when there was none to accumulate because a function of ours
+    // did it in place.
     node->add_post_hook(std::make_unique<ReadyHook>([hooks = hooks_, i] {
       if (hooks->alive) hooks->gradient_ready(i);
     }));

@@ -1,9 +1,10 @@
-// Data parallelism: every rank computes the gradients of its share of the batch, and they are summed over the ranks bucket by bucket
-// while backward still runs.
+// Data parallelism: every rank computes the gradients of its share of the batch, and they are summed over the ranks
+// bucket by bucket while backward still runs.
 //
-// Buckets are contiguous ranges of the flat gradients, cut from the last parameter to the first, since backward comes to them in about
-// that order. A bucket is reduced when all its gradients are there and all buckets before it have been started, so that every rank starts
-// them in the same order. The first bucket is small, so that communication starts early.
+// Buckets are contiguous ranges of the flat gradients, cut from the last parameter to the first, since backward comes
+// to them in about that order. A bucket is reduced when all its gradients are there and all buckets before it have been
+// started, so that every rank starts them in the same order. The first bucket is small, so that communication starts
+// early.
 //
 //   DataParallel parallel(flat, communicator, {});
 //   parallel.synchronize_next_backward();   // in the last micro-batch only
@@ -39,7 +40,8 @@ struct BucketPlan {
   std::vector<Bucket> buckets;
   std::vector<int> bucket_of;
 };
-BucketPlan plan_buckets(const std::vector<FlatEntry>& entries, std::int64_t bytes_per_element, const BucketOptions& options);
+BucketPlan plan_buckets(const std::vector<FlatEntry>& entries, std::int64_t bytes_per_element,
+                        const BucketOptions& options);
 
 class DataParallel {
  public:
@@ -53,7 +55,8 @@ class DataParallel {
 
   // The coming backward is the last of this step: its gradients are complete when they arrive.
   void synchronize_next_backward();
-  // After that backward: waits until every bucket is reduced (parameters that got no gradient count as zero). Returns the seconds waited.
+  // After that backward: waits until every bucket is reduced (parameters that got no gradient count as zero). Returns
+  // the seconds waited.
   Result<Seconds> finish();
 
   const BucketPlan& plan() const;

@@ -16,11 +16,14 @@ Result<FlatParameters> FlatParameters::make(const std::vector<std::pair<std::str
   for (const auto& [name, parameter] : named) {
     if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
     const at::Tensor& first = flat.entries_.empty() ? parameter : flat.entries_.front().parameter;
-    if (parameter.options().dtype() != first.options().dtype() || parameter.device() != first.device() || !parameter.is_floating_point())
-      return fail(ErrorKind::usage,
-                  fmt::format("parameter {} is {} on {}, but {} is {} on {}", name, c10::toString(parameter.scalar_type()), parameter.device().str(),
-                              flat.entries_.empty() ? name : flat.entries_.front().name, c10::toString(first.scalar_type()), first.device().str()),
-                  "move the module to one floating-point dtype and one device first");
+    if (parameter.options().dtype() != first.options().dtype() || parameter.device() != first.device() ||
+        !parameter.is_floating_point())
+      return fail(
+          ErrorKind::usage,
+          fmt::format("parameter {} is {} on {}, but {} is {} on {}", name, c10::toString(parameter.scalar_type()),
+                      parameter.device().str(), flat.entries_.empty() ? name : flat.entries_.front().name,
+                      c10::toString(first.scalar_type()), first.device().str()),
+          "move the module to one floating-point dtype and one device first");
     flat.entries_.push_back({name, parameter, numel, parameter.numel()});
     numel += parameter.numel();
   }
@@ -52,8 +55,10 @@ at::Tensor FlatParameters::view(const at::Tensor& flat, const FlatEntry& entry) 
 void FlatParameters::zero_gradients() {
   gradients_.zero_();
   for (FlatEntry& entry : entries_) {
-    if (!wide()) entry.parameter.mutable_grad().reset();
-    else if (!entry.parameter.grad().defined()) entry.parameter.mutable_grad() = view(gradients_, entry);
+    if (!wide())
+      entry.parameter.mutable_grad().reset();
+    else if (!entry.parameter.grad().defined())
+      entry.parameter.mutable_grad() = view(gradients_, entry);
   }
 }
 

@@ -1,9 +1,9 @@
-// All parameters of a module in one flat buffer, and their gradients in another: what buckets, the optimizer, the gradient norm and
-// checkpoints work on.
+// All parameters of a module in one flat buffer, and their gradients in another: what buckets, the optimizer, the
+// gradient norm and checkpoints work on.
 //
-// Parameters become views of `values`, in the order given. Gradients are fp32 (fp64 for fp64 parameters): where the parameters have
-// that dtype too, each parameter's .grad is a view of `gradients`, and autograd adds to it in place; 16-bit parameters' gradients
-// are added to it as they arrive (add_gradient) and dropped.
+// Parameters become views of `values`, in the order given. Gradients are fp32 (fp64 for fp64 parameters): where the
+// parameters have that dtype too, each parameter's .grad is a view of `gradients`, and autograd adds to it in place;
+// 16-bit parameters' gradients are added to it as they arrive (add_gradient) and dropped.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,8 +28,8 @@ class FlatParameters {
  public:
   FlatParameters() = default;
 
-  // Parameters that appear twice (tied) count once, under their first name; those that need no gradient are left out. All must have
-  // one dtype and device: kind usage names the first that does not.
+  // Parameters that appear twice (tied) count once, under their first name; those that need no gradient are left out.
+  // All must have one dtype and device: kind usage names the first that does not.
   static Result<FlatParameters> make(const std::vector<std::pair<std::string, at::Tensor>>& named);
 
   const std::vector<FlatEntry>& entries() const { return entries_; }

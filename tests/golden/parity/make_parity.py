@@ -60,7 +60,7 @@ MODELS = {
         config=transformers.LlamaConfig(
             num_hidden_layers=3, hidden_size=64, num_attention_heads=4, num_key_value_heads=4, intermediate_size=172,
             vocab_size=256, rms_norm_eps=1e-5, tie_word_embeddings=False, **NEUTRAL),
-        seed=11, dtype=torch.bfloat16, cases={"base": dict(decay="matrices"), "clipped": dict(decay="all", clip=0.05)}),
+        seed=31, dtype=torch.bfloat16, cases={"base": dict(decay="matrices"), "clipped": dict(decay="all", clip=0.05)}),
     "llama-tied-gqa": dict(
         config=transformers.LlamaConfig(
             num_hidden_layers=3, hidden_size=48, num_attention_heads=6, num_key_value_heads=2, intermediate_size=100,
@@ -243,6 +243,8 @@ def main():
             base = train(spec, case, tokens, case["micro_batch"], "sdpa")
             others = [train(spec, case, tokens, rows, how) for rows, how in ((1, "eager"), (4, "sdpa"), (2, "eager"))]
             add_spread(base, others)
+            # With some seeds a gradient is so near to zero that AdamW turns its rounding into a step: no measure of anything.
+            assert base["spread"]["loss"] < 1e-6 and base["spread"]["grad_norm"] < 2e-6, "choose another seed"
             golden["cases"].append(dict(name=case_name) | case | base)
             print(f"{name} {case_name}: loss {base['loss'][0]:.4f} to {base['loss'][-1]:.4f}, gradient norm "
                   f"{min(base['grad_norm']):.3f} to {max(base['grad_norm']):.3f}, spread {base['spread']}")

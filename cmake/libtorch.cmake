@@ -23,3 +23,19 @@ target_link_libraries(yoke_libtorch INTERFACE torch_cpu c10)
 # Gloo's own headers are in no wheel; Debian's serve for compiling (never link its library: libtorch carries its own).
 find_path(YOKE_GLOO_INCLUDE NAMES gloo/rendezvous/store.h REQUIRED DOC "Gloo's headers (Debian: libgloo-dev)")
 target_include_directories(yoke_libtorch SYSTEM INTERFACE ${YOKE_GLOO_INCLUDE})
+
+if(YOKE_CUDA)
+  # A CUDA libtorch names the toolkit's headers, and NCCL's come with the wheel nvidia-nccl-*: both lie beside torch in site-packages
+  # (nvidia/cu13/include, nvidia/nccl/include), or are given by -DYOKE_CUDA_INCLUDE=folder;folder.
+  get_filename_component(site ${TORCH_ROOT} DIRECTORY)
+  find_path(YOKE_CUDA_HEADERS NAMES cuda_runtime_api.h HINTS ${YOKE_CUDA_INCLUDE} ${site}/nvidia/cu13/include /usr/local/cuda/include REQUIRED)
+  find_path(YOKE_NCCL_HEADERS NAMES nccl.h HINTS ${YOKE_CUDA_INCLUDE} ${site}/nvidia/nccl/include REQUIRED)
+  target_include_directories(yoke_libtorch SYSTEM INTERFACE ${YOKE_CUDA_HEADERS} ${YOKE_NCCL_HEADERS})
+  target_compile_definitions(yoke_libtorch INTERFACE YOKE_CUDA USE_C10D_NCCL)
+  file(GLOB nvidia_libraries ${site}/nvidia/*/lib)
+  # libtorch finds its own companions by their rpath when it runs; the linker has to be told.
+  foreach(folder ${nvidia_libraries})
+    target_link_options(yoke_libtorch INTERFACE -Wl,-rpath-link,${folder} -Wl,-rpath,${folder})
+  endforeach()
+  target_link_libraries(yoke_libtorch INTERFACE -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed)
+endif()

@@ -32,13 +32,17 @@ def losses(run):
 
 
 class Kill(Case):
+    undisturbed = None  # weights and losses; the same for all tests
+
     def setUp(self):
         super().setUp()
-        process, run = self.start_run("undisturbed")
-        result = self.end(process)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertNotIn("restart", result.stdout)
-        self.weights, self.losses = weights(run / "checkpoints" / LAST), losses(run)
+        if Kill.undisturbed is None:
+            process, run = self.start_run("undisturbed")
+            result = self.end(process)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertNotIn("restart", result.stdout)
+            Kill.undisturbed = weights(run / "checkpoints" / LAST), losses(run)
+        self.weights, self.losses = Kill.undisturbed
         self.assertEqual(sorted(self.losses), list(range(STEPS)))
 
     def assert_same_end(self, run, said=""):

@@ -20,6 +20,7 @@
 #include "os/environment.h"
 #include "os/file.h"
 #include "train/comm/c10d.h"
+#include "train/comm/device.h"
 #include "train/comm/memory.h"
 #include "train/comm/threads.h"
 #include "train/loop/run.h"
@@ -94,7 +95,7 @@ EventLog::Observer printer(const RunSpec& spec) {
       fmt::print("checkpoint: {} ({}, {})\n", checkpoint->path, format_bytes(static_cast<double>(checkpoint->bytes)),
                  format_seconds(checkpoint->seconds));
     } else if (const auto* message = std::get_if<MessageEvent>(&record.event); message != nullptr && !message->error) {
-      fmt::print("warning: {}\n", message->what);
+      fmt::print(stderr, "warning: {}\n", message->what);
     }
     std::fflush(stdout);
   };
@@ -143,10 +144,13 @@ int run(int argc, char** argv) {
   auto world = world_from_environment();
   if (!world) return report(world.error());
   Seconds timeout(spec->train.collective_timeout);
+  auto device = choose_device(spec->cluster.device, world->local_rank);
+  if (!device) return report(device.error());
+  if (!device->note.empty()) fmt::print(stderr, "note: {}\n", device->note);
   Result<std::unique_ptr<Communicator>> communicator = std::move(thread_group("data", 1, timeout).front());
-  if (world->size > 1) communicator = connect(*world, "data", Transport::gloo, timeout);
+  if (world->size > 1) communicator = connect(*world, "data", device->transport, timeout);
   if (!communicator) return report(communicator.error());
-  RankJob job{*spec, arguments->run_dir, *world, printer(*spec), &stop_signal};
+  RankJob job{*spec, arguments->run_dir, *world, printer(*spec), &stop_signal, device->device};
   return code_of(run_rank(job, **communicator));
 }
 

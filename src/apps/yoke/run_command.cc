@@ -11,6 +11,7 @@
 #include "apps/yoke/run_folder.h"
 #include "apps/yoke/run_progress.h"
 #include "apps/yoke/run_setup.h"
+#include "os/devices.h"
 #include "os/file.h"
 
 namespace yoke {
@@ -30,6 +31,18 @@ Result<std::string> find_worker() {
   if (!problem && std::filesystem::exists(path, problem)) return path.string();
   return fail(ErrorKind::environment, fmt::format("{} is not there: this build has no engine", path.string()),
               "make build");
+}
+
+// What a worker said itself before it failed: its last "error: ..." and "hint: ..." lines. Nothing when it was killed.
+std::optional<Error> worker_error(const LaunchOutcome& outcome) {
+  if (outcome.stop_signal != 0 || !outcome.cause) return std::nullopt;
+  constexpr std::string_view error_mark = "error: ", hint_mark = "hint: ";
+  std::optional<Error> error;
+  for (const std::string& line : outcome.cause->last_lines) {
+    if (line.starts_with(error_mark)) error = Error{ErrorKind::failed, line.substr(error_mark.size()), ""};
+    if (error && line.starts_with(hint_mark)) error->hint = line.substr(hint_mark.size());
+  }
+  return error;
 }
 
 void print_dry_run(const RunSetup& setup, bool json) {
@@ -55,6 +68,9 @@ LaunchOptions launch_options(const RunSetup& setup, const std::string& worker, c
     options.ranks = static_cast<int>(setup.ranks);
   }
   options.max_restarts = static_cast<int>(spec.restart.max);
+  options.final_codes = {exit_code(ErrorKind::usage), exit_code(ErrorKind::environment)};
+  options.environment.try_emplace("TORCH_CPP_LOG_LEVEL",
+                                  "ERROR");  // else each lost peer costs pages of libtorch's own stack frames
   options.run_dir = run_dir;
   options.log_dir = run_dir + "/logs";
   options.grace = {spec.restart.grace, std::min(peers_grace, spec.restart.grace)};
@@ -70,6 +86,7 @@ Result<int> run(const Flags& flags) {
     return 0;
   }
   const RunSpec& spec = setup.resolved.spec;
+  YOKE_TRY_VOID(check_devices(spec, visible_gpus(environment)));
   YOKE_TRY(std::string worker, find_worker());
   std::string run_dir = flags.resume;
   if (run_dir.empty()) {
@@ -101,7 +118,10 @@ Result<int> run(const Flags& flags) {
     fmt::print("{}", *summary);
   }
   std::fflush(stdout);
-  report_outcome(*outcome, options.log_dir);
+  if (std::optional<Error> own = worker_error(*outcome))
+    report_error(*own);
+  else
+    report_outcome(*outcome, options.log_dir);
   return outcome->exit_code;
 }
 

@@ -35,7 +35,10 @@ void RunProgress::print(const std::string& line) {
 }
 
 void RunProgress::on_line(int rank, Stream stream, const std::string& line) {
-  if (stream == Stream::err) print(fmt::format("[rank {}] {}", rank, line));  // stdout is in the logs
+  if (stream != Stream::err) return;  // stdout is in the logs
+  // A worker's own error is told once, at the end, by whoever knows which rank was the first.
+  if (line.starts_with("error: ") || line.starts_with("hint: ")) return;
+  print(line.starts_with("warning: ") ? line : fmt::format("[rank {}] {}", rank, line));
 }
 
 void RunProgress::on_failure(const RankFailure& failure) {
@@ -68,7 +71,7 @@ void RunProgress::show(const Record& record) {
                           printed_ = shown_ = false;
                         },
                         [&](const ValidationEvent& e) {
-                          print(fmt::format("validation after step {}: loss {:.4f}", e.step, e.loss));
+                          print(fmt::format("validation after step {}: loss {:.4f}", e.step + 1, e.loss));
                         },
                         [&](const CheckpointEvent& e) {
                           print(fmt::format("checkpoint after step {}: {} in {}", e.step,

@@ -21,10 +21,6 @@ bool on_gpus(const RunSpec& spec, int gpus) {
 Result<RunSetup> prepare_run(ResolvedSpec resolved, int cores, int gpus) {
   RunSpec& spec = resolved.spec;
   YOKE_TRY_VOID(check_supported(spec));
-  if (spec.cluster.device == DeviceKind::cuda && gpus == 0) {
-    return fail(ErrorKind::environment, "cluster.device is \"cuda\", but this machine has no visible NVIDIA GPU",
-                "choose device = \"cpu\", or look at CUDA_VISIBLE_DEVICES");
-  }
   if (spec.cluster.per_node == 0) {
     const ParallelSpec& p = spec.parallel;
     bool gpu = on_gpus(spec, gpus);
@@ -43,6 +39,14 @@ Result<RunSetup> prepare_run(ResolvedSpec resolved, int cores, int gpus) {
   YOKE_TRY(setup.plan, make_plan(spec, setup.ranks));
   setup.resolved = std::move(resolved);
   return setup;
+}
+
+Result<void> check_devices(const RunSpec& spec, int gpus) {
+  if (spec.cluster.device == DeviceKind::cuda && gpus == 0) {
+    return fail(ErrorKind::environment, "cluster.device is \"cuda\", but this machine has no visible NVIDIA GPU",
+                "choose device = \"cpu\", or look at CUDA_VISIBLE_DEVICES");
+  }
+  return {};
 }
 
 Result<RunSetup> read_new_run(const std::string& file, const std::vector<std::string>& sets,

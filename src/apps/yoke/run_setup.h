@@ -26,6 +26,10 @@ Result<RunSetup> read_existing_run(const std::string& run_dir, const Environment
 // the CPU two ranks, or one if there is one core), checks that the engine can do it, and chooses the layout.
 Result<RunSetup> prepare_run(ResolvedSpec resolved, int cores, int gpus);
 
+// Before anything is started, not when a run is only planned: kind environment when the spec wants GPUs that are not
+// here.
+Result<void> check_devices(const RunSpec& spec, int gpus);
+
 // The plan for people, a few lines.
 std::string describe(const RunSetup& setup);
 

@@ -32,7 +32,7 @@ TEST(RunSetup, RanksOnGpus) {
   EXPECT_EQ(setup->plan.layout.data, 4);
   EXPECT_EQ(setup->resolved.spec.cluster.per_node, 4);
   EXPECT_EQ(setup->resolved.origins["cluster.per_node"], "auto: 4 GPUs");
-  auto none = prepare_run(resolved({"cluster.device=cuda"}), 16, 0);
+  auto none = check_devices(resolved({"cluster.device=cuda"}).spec, 0);
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().kind, ErrorKind::environment);
 }

@@ -46,7 +46,8 @@ class Launcher {
       while (auto late = signals_.read())
         policy.on_signal(late->number, monotonic_ns());  // came while the last ones ended
       int stop = policy.stop_signal();
-      if (stop == 0 && cause_ && attempt < options_.max_restarts) {
+      bool curable = cause_ && !std::ranges::count(options_.final_codes, shell_code(cause_->end.status));
+      if (stop == 0 && curable && attempt < options_.max_restarts) {
         observer_.on_restart(attempt + 1, *cause_);
         continue;
       }

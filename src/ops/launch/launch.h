@@ -21,6 +21,7 @@ struct LaunchOptions {
   std::string master_address = "127.0.0.1";
   int master_port = 0;  // 0: a free one, a new one for each attempt
   int max_restarts = 0;
+  std::vector<int> final_codes;  // exit codes that no restart can cure
   std::string role = "default";
   std::string run_id;   // TORCHELASTIC_RUN_ID; empty: the job's id
   std::string run_dir;  // YOKE_RUN_DIR; empty: not set

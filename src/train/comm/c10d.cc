@@ -31,7 +31,10 @@ milliseconds to_milliseconds(Seconds s) { return milliseconds(static_cast<std::i
 // The first line of an exception's text: c10 appends a stack of frames.
 std::string first_line(const std::exception& e) {
   std::string text = e.what();
-  return text.substr(0, text.find('\n'));
+  text = text.substr(0, text.find('\n'));
+  if (text.starts_with('[') && text.find("] ") != std::string::npos)
+    text = text.substr(text.find("] ") + 2);                    // a place in Gloo's source
+  return std::string(trim(text.substr(0, text.find("GLHF"))));  // what Gloo wishes to people who lose a peer
 }
 
 // Tells the other ranks, through the store, how far this rank has come, so that a rank whose collective does not finish
@@ -56,8 +59,8 @@ class ProgressBoard {
   void started(std::int64_t number) { started_.store(number, std::memory_order_relaxed); }
 
   // "absent ranks: 1, 3", or why that is not known.
-  std::string absent(std::int64_t number) {
-    std::this_thread::sleep_for(2 * interval);  // ranks that came at the last moment have said so by then
+  std::string absent(std::int64_t number, bool late) {
+    if (late) std::this_thread::sleep_for(2 * interval);  // ranks that came at the last moment have said so by then
     std::vector<std::string> ranks;
     try {
       for (int r = 0; r < size_; ++r) {
@@ -122,7 +125,7 @@ class C10dWork final : public Work {
       return {};
     } catch (const std::exception& e) {
       bool late = std::chrono::steady_clock::now() - began >= to_milliseconds(timeout_) * 9 / 10;
-      std::string absent = board_->absent(collective_.number);
+      std::string absent = board_->absent(collective_.number, late);
       std::string what = describe(collective_, group_);
       if (late)
         return fail(

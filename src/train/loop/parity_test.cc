@@ -1,5 +1,5 @@
-// The engine against Hugging Face transformers and plain PyTorch: first-step logits, twelve training steps, gradients and final weights,
-// from the goldens of tests/golden/parity (made by make_parity.py, which describes them).
+// The engine against Hugging Face transformers and plain PyTorch: first-step logits, twelve training steps, gradients
+// and final weights, from the goldens of tests/golden/parity (made by make_parity.py, which describes them).
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -38,8 +38,13 @@ RunSpec spec_of(const Model& shape, const Json& c) {
   spec.train.global_batch = c["global_batch"];
   spec.train.micro_batch = c["micro_batch"];
   spec.data.sequence = c["sequence"];
-  spec.train.optimizer = {.lr = c["lr"], .beta1 = c["betas"][0], .beta2 = c["betas"][1], .eps = c["eps"], .weight_decay = c["weight_decay"],
-                          .decay = c["decay"] == "all" ? Decay::all : Decay::matrices, .clip = c["clip"]};
+  spec.train.optimizer = {.lr = c["lr"],
+                          .beta1 = c["betas"][0],
+                          .beta2 = c["betas"][1],
+                          .eps = c["eps"],
+                          .weight_decay = c["weight_decay"],
+                          .decay = c["decay"] == "all" ? Decay::all : Decay::matrices,
+                          .clip = c["clip"]};
   spec.train.schedule.warmup = c["warmup"];
   return spec;
 }
@@ -51,7 +56,8 @@ Batch batch_of(const std::string& tokens, const RunSpec& spec, const Json& c, st
   for (std::int64_t r = 0; r < batch.rows; ++r) {
     std::int64_t k = (step * spec.train.global_batch + r) % count;
     std::int64_t limit = sequence;
-    if (c.contains("limits") && !c["limits"].is_null()) limit = c["limits"][static_cast<std::size_t>(k) % c["limits"].size()];
+    if (c.contains("limits") && !c["limits"].is_null())
+      limit = c["limits"][static_cast<std::size_t>(k) % c["limits"].size()];
     for (std::int64_t p = 0; p < sequence; ++p) {
       auto at = static_cast<std::size_t>(k * sequence + p);
       batch.inputs.push_back(static_cast<unsigned char>(tokens[at]));
@@ -92,7 +98,8 @@ TEST_P(Parity, TwelveSteps) {
         for (const Json& position : logits["positions"])
           for (std::int64_t v = 0; v < shape.vocab; ++v) {
             float value = values[row.get<std::int64_t>()][position.get<std::int64_t>()][v];
-            ASSERT_NEAR(value, logits["values"][next++].get<float>(), 1e-5) << "row " << row << " position " << position << " token " << v;
+            ASSERT_NEAR(value, logits["values"][next++].get<float>(), 1e-5)
+                << "row " << row << " position " << position << " token " << v;
           }
       ASSERT_EQ(next, logits["values"].size());
 
@@ -103,7 +110,8 @@ TEST_P(Parity, TwelveSteps) {
         ASSERT_TRUE(result) << result.error().what;
         auto i = static_cast<std::size_t>(s);
         EXPECT_NEAR(result->loss, c["loss"][i].get<double>(), 2e-6) << "step " << s;
-        EXPECT_NEAR(result->grad_norm, c["grad_norm"][i].get<double>(), 1e-5 * c["grad_norm"][i].get<double>()) << "step " << s;
+        EXPECT_NEAR(result->grad_norm, c["grad_norm"][i].get<double>(), 1e-5 * c["grad_norm"][i].get<double>())
+            << "step " << s;
         EXPECT_EQ(result->tokens, c["valid"][i].get<std::int64_t>());
         if (s > 0) continue;
         for (const FlatEntry& entry : trainer.flat().entries()) {
@@ -112,18 +120,25 @@ TEST_P(Parity, TwelveSteps) {
         }
       }
       for (const FlatEntry& entry : trainer.flat().entries()) {
-        // The bias of GPT-2's keys moves every score of a query alike, so its gradient is rounding alone, which AdamW scales up.
+        // The bias of GPT-2's keys moves every score of a query alike, so its gradient is rounding alone, which AdamW
+        // scales up.
         if (entry.name.ends_with("c_attn.bias")) continue;
         const Json& final = c["final"][entry.name];
         at::Tensor weight = FlatParameters::view(trainer.optimizer().weights(), entry).to(at::kDouble);
-        EXPECT_NEAR(weight.norm().item<double>(), final["norm"].get<double>(), 1e-5 + 4 * final["norm_spread"].get<double>()) << entry.name;
-        EXPECT_NEAR(weight.sum().item<double>(), final["sum"].get<double>(), 2e-4 + 4 * final["sum_spread"].get<double>()) << entry.name;
+        EXPECT_NEAR(weight.norm().item<double>(), final["norm"].get<double>(),
+                    1e-5 + 4 * final["norm_spread"].get<double>())
+            << entry.name;
+        EXPECT_NEAR(weight.sum().item<double>(), final["sum"].get<double>(),
+                    2e-4 + 4 * final["sum_spread"].get<double>())
+            << entry.name;
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Parity, testing::Values("llama-untied", "llama-tied-gqa", "llama-gqa-untied", "gpt2-tied", "gpt2-untied"),
+INSTANTIATE_TEST_SUITE_P(Models, Parity,
+                         testing::Values("llama-untied", "llama-tied-gqa", "llama-gqa-untied", "gpt2-tied",
+                                         "gpt2-untied"),
                          [](const auto& each) {
                            std::string text = each.param;
                            std::replace(text.begin(), text.end(), '-', '_');

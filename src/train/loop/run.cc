@@ -40,7 +40,7 @@ std::string host_name() {
 
 // The attempt's own number, drawn by rank 0.
 Result<std::string> agree_on_attempt(const RankJob& job, Communicator& communicator) {
-  at::Tensor drawn = at::full({1}, unix_ns(), at::kLong);
+  at::Tensor drawn = at::full({1}, unix_ns(), at::TensorOptions().dtype(at::kLong).device(job.device));
   YOKE_TRY(WorkPtr work, communicator.broadcast("attempt", drawn));
   YOKE_TRY_VOID(work->wait());
   return fmt::format("{}-{}", job.world.attempt, drawn.item<std::int64_t>());
@@ -53,13 +53,13 @@ class RankRun {
 
   Result<RunOutcome> run() {
     YOKE_TRY(Dataset data, open_dataset(spec_.data));
-    for (const std::string& note : data.notes) YOKE_TRY_VOID(log_.write(MessageEvent{false, note, ""}));
+    YOKE_TRY_VOID(warn(data.notes));
     if (static_cast<std::int64_t>(data.train.vocab()) > spec_.model.shape.vocab)
       return fail(ErrorKind::usage,
                   fmt::format("the data have {} different tokens, but model.vocab is {}", data.train.vocab(),
                               spec_.model.shape.vocab),
                   "raise model.vocab, or use the tokenizer that belongs to the model");
-    YOKE_TRY(trainer_, Trainer::make(spec_, communicator_, at::kCPU, parameter_type(spec_.train.precision)));
+    YOKE_TRY(trainer_, Trainer::make(spec_, communicator_, job_.device, parameter_type(spec_.train.precision)));
     YOKE_TRY(std::int64_t first_step, initial_state());
     YOKE_TRY(std::string attempt, agree_on_attempt(job_, communicator_));
     if (!job_.run_dir.empty())
@@ -72,11 +72,18 @@ class RankRun {
  private:
   std::string checkpoint_root() const { return job_.run_dir + "/checkpoints"; }
 
+  // All ranks come to the same notes: one tells them.
+  Result<void> warn(const std::vector<std::string>& notes) {
+    if (communicator_.rank() != 0) return {};
+    for (const std::string& note : notes) YOKE_TRY_VOID(log_.write(MessageEvent{false, note, ""}));
+    return {};
+  }
+
   // Weights from a checkpoint, a folder, or fresh; returns the step to begin with.
   Result<std::int64_t> initial_state() {
     start_.world_size = communicator_.size();
     for (const FlatEntry& entry : trainer_->flat().entries()) start_.parameters += entry.numel;
-    start_.device = "cpu";
+    start_.device = job_.device.str();
     start_.host = host_name();
     start_.pid = getpid();
     start_.attempt = job_.world.attempt;
@@ -87,7 +94,11 @@ class RankRun {
       if (!job_.run_dir.empty() && exists(checkpoint_root())) {
         std::vector<std::string> notes;
         YOKE_TRY(checkpoint, newest_complete(checkpoint_root(), notes));
-        for (const std::string& note : notes) YOKE_TRY_VOID(log_.write(MessageEvent{false, note, ""}));
+        YOKE_TRY_VOID(warn(notes));
+        if (!checkpoint && !notes.empty())
+          return fail(ErrorKind::failed,
+                      fmt::format("no checkpoint in {} can be used; {}", checkpoint_root(), notes.front()),
+                      "to start again from nothing, use another run folder or set checkpoint.resume to \"none\"");
       }
     } else if (spec_.checkpoint.resume != "none") {
       YOKE_TRY(checkpoint, CheckpointReader::open(spec_.checkpoint.resume, communicator_.rank() == 0));
@@ -119,7 +130,7 @@ class RankRun {
   // All ranks must go on from the same step: one that sees another newest checkpoint (a stale network file system)
   // would train nonsense.
   Result<void> agree_on_step(std::int64_t step) {
-    at::Tensor range = at::tensor({step, -step}, at::kLong);
+    at::Tensor range = at::tensor({step, -step}, at::kLong).to(job_.device);
     YOKE_TRY(WorkPtr work, communicator_.all_reduce("first step", range, ReduceOp::max));
     YOKE_TRY_VOID(work->wait());
     auto highest = range[0].item<std::int64_t>(), lowest = -range[1].item<std::int64_t>();

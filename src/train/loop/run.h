@@ -2,6 +2,8 @@
 // checkpoints, the end.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -20,6 +22,7 @@ struct RankJob {
   World world;
   EventLog::Observer observer;
   const std::atomic<int>* stop_signal = nullptr;  // not 0: finish the step, write a checkpoint, return
+  at::Device device = at::Device(at::kCPU);
 };
 
 enum class RunOutcome { done, stopped };

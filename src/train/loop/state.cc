@@ -89,7 +89,13 @@ Result<void> load_checkpoint(Trainer& trainer, const CheckpointReader& reader) {
 }
 
 Result<void> load_weights(Trainer& trainer, const std::string& folder) {
-  YOKE_TRY(WeightsFolder weights, WeightsFolder::open(folder));
+  Result<WeightsFolder> opened = WeightsFolder::open(folder);
+  if (!opened) {
+    Error error = opened.error();
+    if (error.hint.empty()) error.hint = "the file is damaged, or no safetensors file: fetch it again";
+    return tl::unexpected(error);
+  }
+  const WeightsFolder& weights = *opened;
   std::set<std::string> known;
   for (const FlatEntry& entry : trainer.flat().entries()) {
     const TensorView* view = weights.find(entry.name);

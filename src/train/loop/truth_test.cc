@@ -125,13 +125,19 @@ double relative_difference(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // Largest relative difference of any single parameter's part; the flat layout is the model's own.
-double worst_parameter(const Layout& l, const at::Tensor& a, const at::Tensor& b) {
+double worst_parameter(const Layout& l, const at::Tensor& a, const at::Tensor& b, bool without_key_bias = false) {
   auto model = make_transformer(spec_of(l).model.shape, at::kDouble, at::kCPU, Recompute::none);
   double worst = 0;
   std::int64_t offset = 0;
   for (const auto& [parameter, value] : model->ordered_parameters()) {
-    worst =
-        std::max(worst, relative_difference(a.narrow(0, offset, value.numel()), b.narrow(0, offset, value.numel())));
+    at::Tensor part = a.narrow(0, offset, value.numel()), expected = b.narrow(0, offset, value.numel());
+    if (without_key_bias && parameter.ends_with("c_attn.bias")) {
+      // q and v only: a key bias moves all scores of a query alike, so its gradient is rounding, which AdamW scales up
+      // to whole steps. In fp64, where rounding stays far below AdamW's epsilon, it is compared too.
+      at::Tensor chosen = at::tensor({0, 2}, at::kLong);
+      part = part.view({3, -1}).index_select(0, chosen), expected = expected.view({3, -1}).index_select(0, chosen);
+    }
+    worst = std::max(worst, relative_difference(part, expected));
     offset += value.numel();
   }
   EXPECT_EQ(offset, a.numel());
@@ -147,13 +153,12 @@ struct Tolerance {
 Tolerance tolerance(at::ScalarType type) {
   if (type == at::kDouble) return {1e-13, 1e-12, 1e-10, 1e-11};
   if (type == at::kFloat) return {1e-6, 2e-6, 2e-5, 1e-5};
-  return {2e-3, 1e-2, 3e-2, 2e-2};
+  return {2e-3, 1e-2, 3e-2, 0 /* see below */};
 }
 
-void expect_equal(const Layout& l, const Outcome& outcome, const Outcome& reference) {
+void expect_equal(const Layout& l, const Outcome& outcome, const Outcome& reference, Tolerance t) {
   SCOPED_TRACE(text(l));
   ASSERT_EQ(outcome.results.size(), reference.results.size());
-  Tolerance t = tolerance(l.type);
   EXPECT_TRUE(outcome.ranks_equal);
   for (std::size_t s = 0; s < outcome.results.size(); ++s) {
     EXPECT_NEAR(outcome.results[s].loss, reference.results[s].loss, t.loss * reference.results[s].loss) << "step " << s;
@@ -162,7 +167,7 @@ void expect_equal(const Layout& l, const Outcome& outcome, const Outcome& refere
     EXPECT_EQ(outcome.results[s].tokens, reference.results[s].tokens);
   }
   EXPECT_LT(worst_parameter(l, outcome.first_gradients, reference.first_gradients), t.gradient);
-  EXPECT_LT(worst_parameter(l, outcome.weights, reference.weights), t.weight);
+  EXPECT_LT(worst_parameter(l, outcome.weights, reference.weights, l.type != at::kDouble), t.weight);
 }
 
 class Truth : public testing::TestWithParam<std::tuple<Family, bool, at::ScalarType>> {};
@@ -173,6 +178,15 @@ TEST_P(Truth, EveryLayoutEqualsOneRank) {
   Outcome reference = train(base);
   ASSERT_EQ(reference.results.size(), std::size_t{steps});
   EXPECT_EQ(reference.results[0].tokens, global_batch(0).valid);
+  Tolerance t = tolerance(type);
+  if (type == at::kBFloat16) {
+    // AdamW turns the rounding of small gradients into whole steps, so the yardstick for bf16 weights is what bf16
+    // itself costs: a layout may be no further from one rank than that is from one rank in fp32.
+    Layout exact = base;
+    exact.type = at::kFloat;
+    t.weight = worst_parameter(base, reference.weights, train(exact).weights, true);
+    EXPECT_LT(t.weight, 0.1);
+  }
   int layouts = 0;
   for (int ranks : {1, 2, 3, 4, 8})
     for (std::int64_t accumulation : {1, 3})
@@ -181,7 +195,7 @@ TEST_P(Truth, EveryLayoutEqualsOneRank) {
         layout.ranks = ranks;
         layout.accumulation = accumulation;
         layout.recompute = recompute;
-        expect_equal(layout, train(layout), reference);
+        expect_equal(layout, train(layout), reference, t);
         ++layouts;
       }
   RecordProperty("layouts", layouts);

@@ -82,7 +82,8 @@ TEST(DataParallel, SumsTheGradientsOfAnyModule) {
         }
         auto flat = FlatParameters::make(own.named());
         ASSERT_TRUE(flat);
-        DataParallel parallel(*flat, *communicators[static_cast<std::size_t>(r)], {.bucket_bytes = 100, .first_bucket_bytes = 40});
+        DataParallel parallel(*flat, *communicators[static_cast<std::size_t>(r)],
+                              {.bucket_bytes = 100, .first_bucket_bytes = 40});
         ASSERT_GT(parallel.plan().buckets.size(), 1u);
         ASSERT_TRUE(parallel.broadcast_parameters());
         for (int step = 0; step < 2; ++step) {
@@ -104,7 +105,8 @@ TEST(DataParallel, SumsTheGradientsOfAnyModule) {
 }
 
 TEST(FlatParameters, BadModules) {
-  at::Tensor f = at::zeros({2}).requires_grad_(true), d = at::zeros({2}, at::kDouble).requires_grad_(true), frozen = at::zeros({2});
+  at::Tensor f = at::zeros({2}).requires_grad_(true), d = at::zeros({2}, at::kDouble).requires_grad_(true),
+             frozen = at::zeros({2});
   auto mixed = FlatParameters::make({{"first", f}, {"second", d}});
   ASSERT_FALSE(mixed);
   EXPECT_NE(mixed.error().what.find("second"), std::string::npos);

@@ -25,12 +25,13 @@ find_path(YOKE_GLOO_INCLUDE NAMES gloo/rendezvous/store.h REQUIRED DOC "Gloo's h
 target_include_directories(yoke_libtorch SYSTEM INTERFACE ${YOKE_GLOO_INCLUDE})
 
 if(YOKE_CUDA)
-  # A CUDA libtorch names the toolkit's headers, and NCCL's come with the wheel nvidia-nccl-*: both lie beside torch in site-packages
-  # (nvidia/cu13/include, nvidia/nccl/include), or are given by -DYOKE_CUDA_INCLUDE=folder;folder.
+  # A CUDA libtorch includes the CUDA toolkit's headers and, for NCCL, those of the wheel nvidia-nccl-*, which lies beside torch in site-packages
+  # (nvidia/nccl/include); other places are given by -DYOKE_CUDA_INCLUDE="folder;folder".
   get_filename_component(site ${TORCH_ROOT} DIRECTORY)
-  find_path(YOKE_CUDA_HEADERS NAMES cuda_runtime_api.h HINTS ${YOKE_CUDA_INCLUDE} ${site}/nvidia/cu13/include /usr/local/cuda/include REQUIRED)
+  find_path(YOKE_CUDA_HEADERS NAMES crt/host_config.h HINTS ${YOKE_CUDA_INCLUDE} /usr/local/cuda/include REQUIRED)  # the wheels leave crt/ out
   find_path(YOKE_NCCL_HEADERS NAMES nccl.h HINTS ${YOKE_CUDA_INCLUDE} ${site}/nvidia/nccl/include REQUIRED)
-  target_include_directories(yoke_libtorch SYSTEM INTERFACE ${YOKE_CUDA_HEADERS} ${YOKE_NCCL_HEADERS})
+  # The toolkit first; the wheel has the libraries' own headers (cusparse.h, ...) that a bare toolkit may lack.
+  target_include_directories(yoke_libtorch SYSTEM INTERFACE ${YOKE_CUDA_HEADERS} ${site}/nvidia/cu13/include ${YOKE_NCCL_HEADERS})
   target_compile_definitions(yoke_libtorch INTERFACE YOKE_CUDA USE_C10D_NCCL)
   file(GLOB nvidia_libraries ${site}/nvidia/*/lib)
   # libtorch finds its own companions by their rpath when it runs; the linker has to be told.

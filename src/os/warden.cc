@@ -13,6 +13,7 @@
 #include <climits>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 
 #include "os/clock.h"
 #include "os/sweep.h"
@@ -41,12 +42,13 @@ class Warden {
  public:
   Warden(Fd socket, std::string job_id) : socket_(std::move(socket)), job_id_(std::move(job_id)) {}
 
-  void run(const std::vector<SpawnOptions>& programs) {
+  void run(const std::vector<SpawnOptions>& programs, const std::string& scratch) {
     prepare();
     if (start(programs)) watch();
     kill_descendants();
     for (const ProcessInfo& left : kill_job(job_id_, kill_limit_seconds)) survived(left);
-    send({.kind = Report::finished});
+    std::error_code ignored;
+    if (!send({.kind = Report::finished}) && !scratch.empty()) std::filesystem::remove_all(scratch, ignored);
   }
 
  private:
@@ -184,7 +186,8 @@ std::optional<Report> receive(int socket, bool wait, bool& at_end) {
 
 }  // namespace
 
-Result<ProcessSet> ProcessSet::start(const std::vector<SpawnOptions>& programs, const std::string& job_id) {
+Result<ProcessSet> ProcessSet::start(const std::vector<SpawnOptions>& programs, const std::string& job_id,
+                                     const std::string& scratch) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
     return fail(ErrorKind::environment, fmt::format("socketpair: {}", std::strerror(errno)));
@@ -193,7 +196,7 @@ Result<ProcessSet> ProcessSet::start(const std::vector<SpawnOptions>& programs, 
   pid_t pid = ::fork();
   if (pid == 0) {
     own.reset();
-    Warden(std::move(other), job_id).run(programs);
+    Warden(std::move(other), job_id).run(programs, scratch);
     ::_exit(0);
   }
   if (pid < 0) return fail(ErrorKind::environment, fmt::format("fork: {}", std::strerror(errno)));

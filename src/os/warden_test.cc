@@ -90,10 +90,12 @@ TEST_F(WardenTest, DestructionKillsEverything) {
 }
 
 TEST_F(WardenTest, NothingSurvivesTheOwnersSigkill) {
+  folder_.write("scratch/file", "");
   pid_t owner = ::fork();
   if (owner == 0) {
-    auto set = ProcessSet::start(
-        {daemons("exec sleep 1000"), sh("echo $$ > " + folder_.path("rank") + "; exec sleep 1000")}, job_);
+    auto set =
+        ProcessSet::start({daemons("exec sleep 1000"), sh("echo $$ > " + folder_.path("rank") + "; exec sleep 1000")},
+                          job_, folder_.path("scratch"));
     ::pause();
     ::_exit(0);
   }
@@ -102,6 +104,7 @@ TEST_F(WardenTest, NothingSurvivesTheOwnersSigkill) {
   ::kill(owner, SIGKILL);
   ::waitpid(owner, nullptr, 0);
   for (pid_t pid : pids) EXPECT_TRUE(wait_until([&] { return !alive(pid); }));
+  EXPECT_TRUE(wait_until([&] { return !folder_.has("scratch"); }));
 }
 
 TEST_F(WardenTest, LossOfTheWardenIsNoticedAndSweptUp) {

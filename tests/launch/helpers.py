@@ -36,6 +36,8 @@ class Case(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="yoke-test-"))
         self.addCleanup(shutil.rmtree, self.dir)
+        self.tmp = pathlib.Path(tempfile.mkdtemp(prefix="yoke-test-tmp-"))
+        self.addCleanup(shutil.rmtree, self.tmp)
         self.started = []
         self.addCleanup(self.kill_started)
 
@@ -46,7 +48,7 @@ class Case(unittest.TestCase):
             process.communicate()
 
     def start(self, *arguments, yoke=YOKE, env=None, **options):
-        process = subprocess.Popen([yoke, *map(str, arguments)], cwd=self.dir, env={**ENVIRONMENT, **(env or {})}, text=True,
+        process = subprocess.Popen([yoke, *map(str, arguments)], cwd=self.dir, env={**ENVIRONMENT, "TMPDIR": str(self.tmp), **(env or {})}, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
         self.started.append(process)
         return process

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import unittest
 
-from helpers import YOKE, Case, alive
+from helpers import YOKE, Case, alive, wait_until
 
 # A rank that leaves two daemons (forked twice, sessions of their own; one without environment), then waits.
 DAEMONS = """
@@ -113,7 +113,7 @@ class Launch(Case):
 
     def test_no_files_without_log_dir(self):
         self.yoke("launch", "--", "echo")
-        self.assertEqual(os.listdir(self.dir), [])
+        self.assertEqual(os.listdir(self.dir) + os.listdir(self.tmp), [])
 
     def test_signals(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
@@ -164,6 +164,7 @@ class NothingStaysBehind(Case):
         process.kill()
         self.assert_all_gone(pids)
         process.communicate(timeout=60)  # no process holds the pipes
+        self.assertTrue(wait_until(lambda: not os.listdir(self.tmp)), "a temporary folder is left")
 
     def test_normal_end(self):
         process = self.launch_daemons("until [ -s marked.$RANK ] && [ -s bare.$RANK ]; do sleep 0.01; done")

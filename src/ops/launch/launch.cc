@@ -137,7 +137,7 @@ class Launcher {
                           .signal_mask = signals_.original_mask()});
       ends.push_back(std::move(pipes));
     }
-    YOKE_TRY(ProcessSet ranks, ProcessSet::start(programs, job_id_));
+    YOKE_TRY(ProcessSet ranks, ProcessSet::start(programs, job_id_, temporary_.path));
     observer_.on_attempt({attempt, port, ranks.pids()});
     return ranks;
   }

@@ -158,6 +158,15 @@ TEST_F(LaunchTest, RestartsComeToAnEnd) {
   EXPECT_EQ(outcome.cause->attempt, 2);
 }
 
+TEST_F(LaunchTest, NoRestartForAFinalCode) {
+  LaunchOptions options = sh(1, "exit $((TORCHELASTIC_RESTART_COUNT + 4))");
+  options.max_restarts = 3;
+  options.final_codes = {5};
+  LaunchOutcome outcome = go(options);
+  EXPECT_EQ(outcome.exit_code, 5);
+  EXPECT_EQ(outcome.restarts, 1);
+}
+
 TEST_F(LaunchTest, TermIsPassedOnWithTimeToSave) {
   LaunchOptions options = sh(2, "trap ': > $DIR/saved$RANK; exit 0' TERM; echo ready; while :; do sleep 0.01; done");
   options.max_restarts = 3;

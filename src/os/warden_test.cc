@@ -76,6 +76,17 @@ TEST_F(WardenTest, DaemonsDieWhenTheProgramsHaveEnded) {
   EXPECT_FALSE(alive(folder_.read_pid("bare")));
 }
 
+TEST_F(WardenTest, TheMarkFindsWhoIsNoDescendant) {
+  Result<pid_t> elsewhere = spawn(sh("exec sleep 1000"));  // as if a service had started it for a program
+  ASSERT_TRUE(elsewhere);
+  auto set = ProcessSet::start({sh("exit 0")}, job_);
+  ASSERT_TRUE(set);
+  all_ends(*set);
+  EXPECT_FALSE(alive(*elsewhere));
+  ::kill(*elsewhere, SIGKILL);
+  ::waitpid(*elsewhere, nullptr, 0);
+}
+
 TEST_F(WardenTest, DestructionKillsEverything) {
   std::vector<pid_t> pids;
   {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/parallel/head_rows.h"
+
 namespace yoke {
 namespace {
 
@@ -27,7 +29,7 @@ double layer_token_bytes(const Model& m, double element, Recompute recompute) {
 
 double loss_bytes(const Model& m, double element, double tokens) {
   const auto hidden = static_cast<double>(m.hidden), vocab = static_cast<double>(m.vocab);
-  const auto rows = static_cast<double>(std::max<std::int64_t>(1, head_logit_elements / m.vocab));
+  const auto rows = static_cast<double>(head_rows_at_once(m.vocab));
   if (tokens <= rows) return element * tokens * (hidden + vocab);
   return element * (2 * tokens * hidden + rows * vocab +
                     vocab * hidden);  // the output's and its gradient; a piece; the head's gradient

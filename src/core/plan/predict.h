@@ -26,7 +26,7 @@
 //
 // and, except with full, fp32 numbers: one for each head (logsumexp; Dao 2023, FlashAttention-2) and the norms'
 // statistics (llama: two, gpt2: four). Added to all layers' share is the largest of what lives for a while: the loss
-// (final norm's output and the logits, which are made in pieces of head_logit_elements; with more than one piece, the
+// (final norm's output and the logits, which are made in pieces of head_rows_at_once(); with more than one piece, the
 // head's gradient), the widest layer's gradients (3 ffn, gpt2: 2 ffn), with full recomputation also one layer's share
 // without it. The idea of the count is that of Korthikanti et al. 2022 (arXiv 2205.05198).
 //
@@ -46,9 +46,6 @@ struct MemoryPrediction {
   Bytes parameters, gradients, optimizer, activations, communication;
   Bytes total() const { return parameters + gradients + optimizer + activations + communication; }
 };
-
-// Logits exist for some rows at a time: for as many as make about this many elements.
-inline constexpr std::int64_t head_logit_elements = std::int64_t{1} << 23;
 
 MemoryPrediction predict_memory(const Model& model, Precision precision, Recompute recompute, std::int64_t micro_batch,
                                 std::int64_t sequence, std::int64_t data_ranks,

@@ -53,15 +53,6 @@ Result<void> broadcast_tensor(Communicator& communicator, const std::string& nam
   return {};
 }
 
-// torch::optim's zero_grad() detaches gradients in place, which autograd forbids for views: the same memory, as tensors
-// that are none.
-void make_gradients_detachable(const FlatParameters& flat) {
-  for (FlatEntry entry : flat.entries()) {
-    at::Tensor& gradient = entry.parameter.mutable_grad();
-    if (gradient.defined() && gradient.is_view()) gradient = gradient.variable_data();
-  }
-}
-
 }  // namespace
 
 struct DataParallelModule::Parts {
@@ -86,7 +77,6 @@ Result<std::unique_ptr<DataParallelModule>> DataParallelModule::wrap(Job& job, t
                               c10::toString(parameter.scalar_type()), parameter.device().str()),
                   "keep the parameters in fp32");
   YOKE_TRY(FlatParameters flat, FlatParameters::make(parameters));
-  make_gradients_detachable(flat);
   std::unique_ptr<Parts> parts(new Parts{job, module, options, std::move(flat)});
   BucketOptions buckets;
   buckets.bucket_bytes = options.bucket_bytes;
@@ -107,7 +97,6 @@ Result<void> DataParallelModule::backward(const at::Tensor& loss) {
                 fmt::format("backward on rank {}: {}", parts_->job.rank(), text.substr(0, text.find('\n'))));
   }
   YOKE_TRY_VOID(parts_->parallel->finish());
-  make_gradients_detachable(parts_->flat);
   if (parts_->options.gradients == DataParallelOptions::Gradients::average)
     parts_->flat.gradients().div_(parts_->job.size());
   return {};

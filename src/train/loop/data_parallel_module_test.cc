@@ -43,6 +43,22 @@ TEST(DataParallelModule, StartsFromRankZerosParametersAndBuffers) {
   });
 }
 
+TEST(DataParallelModule, AStepMayBeAbandoned) {
+  on_two_ranks([](Job& job) {
+    Line line(1);
+    auto parallel = DataParallelModule::wrap(job, line, {});
+    ASSERT_TRUE(parallel);
+    torch::optim::SGD sgd(line.parameters(), 1.0);
+    for (int tries = 0; tries < 2; ++tries) {
+      sgd.zero_grad();
+      loss(line, 7).backward();  // and no reducing backward after it
+    }
+    sgd.zero_grad();
+    ASSERT_TRUE((*parallel)->backward(loss(line, job.rank() == 0 ? 10 : 20)));
+    EXPECT_TRUE(at::equal(line.w.grad(), at::full({2}, 15.0)));
+  });
+}
+
 TEST(DataParallelModule, AveragesWhatWasAccumulated) {
   on_two_ranks([](Job& job) {
     Line line(1);

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "core/base/result.h"
+#include "core/parallel/head_rows.h"
 #include "train/nn/kernels.h"
 
 namespace yoke {
@@ -465,9 +466,6 @@ struct SplitHeads : Function<SplitHeads> {
 // ---- loss
 // -------------------------------------------------------------------------------------------------------------------
 
-// Rows whose logits are made at once: about this many elements.
-constexpr std::int64_t logit_elements = std::int64_t{1} << 23;
-
 // Turns logits into scale * gradient in place (if asked for) and returns the sum of the losses as an fp64 scalar.
 at::Tensor cross_entropy(at::Tensor& logits, const at::Tensor& targets, double scale, bool gradient) {
   if (!logits.is_cpu()) {
@@ -512,7 +510,7 @@ struct HeadLoss : Function<HeadLoss> {
                             const at::Tensor& targets, double scale, bool gradient) {
     at::Tensor hidden = hidden_in.contiguous().detach();
     std::int64_t rows = hidden.size(0), vocab = weight.size(0);
-    std::int64_t each = std::max<std::int64_t>(1, logit_elements / vocab);
+    std::int64_t each = head_rows_at_once(vocab);
     State state;
     at::Tensor loss;
     if (rows <= each) {

@@ -9,6 +9,16 @@
 
 namespace yoke {
 
+namespace {
+
+// A parameter's place in the flat gradients as a tensor of its own: torch::optim's zero_grad() detaches gradients in
+// place, which autograd forbids for views.
+at::Tensor gradient_place(const at::Tensor& gradients, const FlatEntry& entry) {
+  return FlatParameters::view(gradients, entry).variable_data();
+}
+
+}  // namespace
+
 Result<FlatParameters> FlatParameters::make(const std::vector<std::pair<std::string, at::Tensor>>& named) {
   FlatParameters flat;
   std::unordered_set<const void*> seen;
@@ -43,7 +53,7 @@ Result<FlatParameters> FlatParameters::make(const std::vector<std::pair<std::str
     at::Tensor place = view(flat.values_, entry);
     place.copy_(entry.parameter.detach());
     entry.parameter.set_data(place);
-    if (flat.wide()) entry.parameter.mutable_grad() = view(flat.gradients_, entry);
+    if (flat.wide()) entry.parameter.mutable_grad() = gradient_place(flat.gradients_, entry);
   }
   return flat;
 }
@@ -58,14 +68,14 @@ void FlatParameters::zero_gradients() {
     if (!wide())
       entry.parameter.mutable_grad().reset();
     else if (!entry.parameter.grad().defined())
-      entry.parameter.mutable_grad() = view(gradients_, entry);
+      entry.parameter.mutable_grad() = gradient_place(gradients_, entry);
   }
 }
 
 void FlatParameters::collect_gradient(const FlatEntry& entry) {
   at::NoGradGuard no_grad;
   at::Tensor& grad = const_cast<at::Tensor&>(entry.parameter).mutable_grad();
-  at::Tensor place = view(gradients_, entry);
+  at::Tensor place = gradient_place(gradients_, entry);
   if (!wide()) {
     if (grad.defined()) place.add_(grad);
     grad.reset();

@@ -16,7 +16,7 @@ install(TARGETS yoke-worker RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 set_target_properties(yoke-worker PROPERTIES INSTALL_RPATH ${TORCH_ROOT}/lib)
 
 # The rooms that the library's objects come from, each before those that it needs.
-set(rooms loop train_parallel comm train_checkpoint train_data os base)
+set(rooms loop optim train_parallel comm parallel train_checkpoint train_data os base)
 set(YOKE_ARCHIVES)
 foreach(room ${rooms})
   install(TARGETS yoke_${room} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/yoke)

@@ -22,7 +22,7 @@
 #include "train/comm/c10d.h"
 #include "train/comm/device.h"
 #include "train/comm/memory.h"
-#include "train/comm/threads.h"
+#include "train/comm/shared_memory.h"
 #include "train/loop/run.h"
 
 namespace yoke {

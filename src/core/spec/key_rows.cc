@@ -1,18 +1,7 @@
-#include "core/spec/keys.h"
-
-#include <fmt/format.h>
-
-#include <array>
-#include <type_traits>
-
-// The field of a RunSpec, readable and writable: YOKE_FIELD(train.steps)(spec).
-#define YOKE_FIELD(member) \
-  [](auto& s) -> auto& { return s.member; }
+#include "core/spec/key_makers.h"
 
 namespace yoke {
 namespace {
-
-using Has = bool (*)(const RunSpec&);
 
 constexpr std::array precisions = {"fp32", "bf16", "fp16"};
 constexpr std::array recomputes = {"none", "selective", "full"};
@@ -22,125 +11,12 @@ constexpr std::array decays = {"matrices", "all"};
 constexpr std::array lr_decays = {"none", "linear", "cosine"};
 constexpr std::array devices = {"auto", "cuda", "cpu"};
 constexpr std::array modes = {"processes", "threads"};
+constexpr std::array offloads = {"none", "host", "file"};
 constexpr std::array families = {"llama", "gpt2"};
 
 // Above any cluster, any training run; products of a few of them stay within 63 bits.
 constexpr std::int64_t most_ranks = 1 << 20, most_steps = 1'000'000'000, most_batch = 1 << 20, most_sequence = 1 << 28;
 constexpr double most_seconds = 1e6;
-
-Row make(const char* key, std::string type, std::string range, const char* meaning) {
-  Row row;
-  row.info.key = key;
-  row.info.type = std::move(type);
-  row.info.range = std::move(range);
-  row.info.meaning = meaning;
-  return row;
-}
-
-// `automatic`: the text "auto" stands for 0 in the struct.
-template <class Field>
-Row integer(const char* key, Field field, std::int64_t least, std::int64_t most, const char* meaning,
-            bool automatic = false) {
-  Row row =
-      make(key, automatic ? "integer or \"auto\"" : "integer", fmt::format("from {} to {}", least, most), meaning);
-  row.get = [=](const RunSpec& s) -> std::optional<Value> {
-    const auto value = static_cast<std::int64_t>(field(s));
-    if (automatic && value == 0) return Value(std::string("auto"));
-    return Value(value);
-  };
-  row.set = [=](RunSpec& s, const Value& value) {
-    using T = std::remove_reference_t<decltype(field(s))>;
-    const auto* text = std::get_if<std::string>(&value);
-    if (automatic && text != nullptr && *text == "auto") {
-      field(s) = 0;
-      return true;
-    }
-    const auto* number = std::get_if<std::int64_t>(&value);
-    if (number == nullptr || ((*number < least || *number > most) && !(automatic && *number == 0))) return false;
-    field(s) = static_cast<T>(*number);
-    return true;
-  };
-  return row;
-}
-
-template <class Field>
-Row number(const char* key, Field field, double least, double most, const char* meaning) {
-  Row row = make(key, "number", fmt::format("from {} to {}", least, most), meaning);
-  row.get = [=](const RunSpec& s) -> std::optional<Value> { return Value(field(s)); };
-  row.set = [=](RunSpec& s, const Value& value) {
-    auto n = as_number(value);
-    if (!n || !(*n >= least && *n <= most)) return false;  // not a number at all (nan) is outside, too
-    field(s) = *n;
-    return true;
-  };
-  return row;
-}
-
-template <class Field>
-Row boolean(const char* key, Field field, const char* meaning) {
-  Row row = make(key, "boolean", "", meaning);
-  row.get = [=](const RunSpec& s) -> std::optional<Value> { return Value(field(s)); };
-  row.set = [=](RunSpec& s, const Value& value) {
-    const auto* b = std::get_if<bool>(&value);
-    if (b != nullptr) field(s) = *b;
-    return b != nullptr;
-  };
-  return row;
-}
-
-bool no_control(const std::string& text) {
-  for (char c : text)
-    if (static_cast<unsigned char>(c) < 0x20) return false;
-  return true;
-}
-
-// Empty is allowed where the default is empty: it means that the key is not given.
-template <class Field>
-Row text(const char* key, Field field, const char* meaning) {
-  const bool may_be_empty = field(static_cast<const RunSpec&>(RunSpec())).empty();
-  Row row = make(key, "string", may_be_empty ? "" : "not empty", meaning);
-  row.get = [=](const RunSpec& s) -> std::optional<Value> {
-    if (may_be_empty && field(s).empty()) return std::nullopt;
-    return Value(field(s));
-  };
-  row.set = [=](RunSpec& s, const Value& value) {
-    const auto* t = std::get_if<std::string>(&value);
-    if (t == nullptr || !no_control(*t) || (t->empty() && !may_be_empty)) return false;
-    field(s) = *t;
-    return true;
-  };
-  return row;
-}
-
-template <class Field, std::size_t N>
-Row choice(const char* key, Field field, const std::array<const char*, N>& names, const char* meaning) {
-  Row row = make(key, fmt::format("one of {}", fmt::join(names, " | ")), "", meaning);
-  row.choices.assign(names.begin(), names.end());
-  row.get = [=](const RunSpec& s) -> std::optional<Value> {
-    return Value(std::string(names[static_cast<std::size_t>(field(s))]));
-  };
-  row.set = [=](RunSpec& s, const Value& value) {
-    using T = std::remove_reference_t<decltype(field(s))>;
-    const auto* t = std::get_if<std::string>(&value);
-    for (std::size_t i = 0; t != nullptr && i < N; ++i) {
-      if (*t != names[i]) continue;
-      field(s) = static_cast<T>(i);
-      return true;
-    }
-    return false;
-  };
-  return row;
-}
-
-Row only_if(Has has, Row row) {
-  row.get = [has, get = row.get](const RunSpec& s) { return has(s) ? get(s) : std::nullopt; };
-  return row;
-}
-
-Row required(Row row) {
-  row.info.required = true;
-  return row;
-}
 
 bool has_shape(const RunSpec& s) { return s.model.shape.layers > 0; }
 bool has_sizes(const RunSpec& s) { return !s.parallel.automatic; }
@@ -173,6 +49,8 @@ Row layout() {
   return row;
 }
 
+bool letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
+
 Row run_name() {
   Row row = make("name", "string", "of letters, digits, '.', '_' and '-', starting with a letter or digit, up to 100",
                  "names the run's folder: runs/<name>/");
@@ -180,9 +58,6 @@ Row run_name() {
   row.set = [](RunSpec& s, const Value& value) {
     const auto* t = std::get_if<std::string>(&value);
     if (t == nullptr || t->empty() || t->size() > 100) return false;
-    auto letter_or_digit = [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    };
     if (!letter_or_digit(t->front())) return false;
     for (char c : *t)
       if (!letter_or_digit(c) && c != '.' && c != '_' && c != '-') return false;
@@ -234,6 +109,24 @@ Row validation() {
     auto files = as_texts(value);
     if (!good_files(files)) return false;
     s.data.validation = *files;
+    return true;
+  };
+  return row;
+}
+
+Row freeze() {
+  Row row = make("train.freeze", "string or list of strings", "of names with the wildcards * and ?",
+                 "parameters that get no gradient, such as \"model.embed_tokens*\"");
+  row.get = [](const RunSpec& s) -> std::optional<Value> { return list_of(s.train.freeze); };
+  row.set = [](RunSpec& s, const Value& value) {
+    auto patterns = as_texts(value);
+    if (!patterns) return false;
+    for (const std::string& pattern : *patterns) {
+      if (pattern.empty()) return false;
+      for (char c : pattern)
+        if (!letter_or_digit(c) && std::string_view("._-*?").find(c) == std::string_view::npos) return false;
+    }
+    s.train.freeze = *patterns;
     return true;
   };
   return row;
@@ -319,6 +212,7 @@ void add_train_rows(std::vector<Row>& all) {
   all.push_back(
       choice("train.recompute", YOKE_FIELD(train.recompute), recomputes, "activations computed again in the backward"));
   all.push_back(integer("train.seed", YOKE_FIELD(train.seed), 0, INT64_MAX, "of fresh weights and of the shuffle"));
+  all.push_back(freeze());
   all.push_back(integer("train.threads", YOKE_FIELD(train.threads), 1, 4096,
                         "CPU threads a rank; auto: cores / ranks, at least 1", true));
   all.push_back(
@@ -341,6 +235,10 @@ void add_train_rows(std::vector<Row>& all) {
                        "what decays: matrices only, or norms and biases as well"));
   all.push_back(number("train.optimizer.clip", YOKE_FIELD(train.optimizer.clip), 0, 1e9,
                        "largest norm of the gradient; 0: none; the factor is min(1, clip / (norm + 1e-6))"));
+  all.push_back(number("train.loss_scale.initial", YOKE_FIELD(train.loss_scale.initial), 1, 1 << 24,
+                       "with fp16 the loss is multiplied by it at first; an overflow skips the step and halves it"));
+  all.push_back(integer("train.loss_scale.growth_interval", YOKE_FIELD(train.loss_scale.growth_interval), 1, most_steps,
+                        "steps in a row without overflow after which it doubles"));
   all.push_back(integer("train.schedule.warmup", YOKE_FIELD(train.schedule.warmup), 0, most_steps,
                         "steps; the rate at step s (from 0) is lr * (s + 1) / warmup"));
   all.push_back(
@@ -358,11 +256,21 @@ void add_place_rows(std::vector<Row>& all) {
   all.push_back(axis("parallel.expert", YOKE_FIELD(parallel.expert), "ranks that share the experts"));
   all.push_back(integer("parallel.zero", YOKE_FIELD(parallel.zero), 0, 3,
                         "ZeRO stage: 1 shards the optimiser, 2 the gradients, 3 the parameters, over data"));
+  all.push_back(integer("parallel.shard_group", YOKE_FIELD(parallel.shard_group), 0, most_ranks,
+                        "ranks of data that share one sharded copy; a divisor of data; 0: all of them"));
   all.push_back(choice("parallel.schedule", YOKE_FIELD(parallel.schedule), schedules, "of the pipeline"));
   all.push_back(integer("parallel.virtual_stages", YOKE_FIELD(parallel.virtual_stages), 1, 1 << 12,
                         "chunks a pipeline stage; above 1 with interleaved and zero-bubble only"));
   all.push_back(boolean("parallel.sequence_parallel", YOKE_FIELD(parallel.sequence_parallel),
                         "tensor ranks share the sequence where they do not cut a matrix"));
+  all.push_back(choice("offload.optimizer", YOKE_FIELD(offload.optimizer), offloads,
+                       "where the optimiser's state lies: with the device, in host memory, or in files"));
+  all.push_back(choice("offload.parameters", YOKE_FIELD(offload.parameters), offloads,
+                       "where parameters lie while they are not needed; other than none with zero = 3 only"));
+  all.push_back(choice("offload.activations", YOKE_FIELD(offload.activations), offloads,
+                       "where the layers' kept inputs lie; other than none with recompute = \"full\" only"));
+  all.push_back(text("offload.path", YOKE_FIELD(offload.path),
+                     "folder of the offloaded files, best on a fast local disk; the run folder if not given"));
   all.push_back(integer("cluster.nodes", YOKE_FIELD(cluster.nodes), 1, most_ranks, "hosts"));
   all.push_back(integer("cluster.per_node", YOKE_FIELD(cluster.per_node), 1, 4096,
                         "ranks a node; auto: its GPUs, or on a CPU two, or one a core if that is less", true));
@@ -406,6 +314,7 @@ const char* name(DataOrder o) { return orders[static_cast<std::size_t>(o)]; }
 const char* name(Decay d) { return decays[static_cast<std::size_t>(d)]; }
 const char* name(LrDecay d) { return lr_decays[static_cast<std::size_t>(d)]; }
 const char* name(DeviceKind d) { return devices[static_cast<std::size_t>(d)]; }
+const char* name(Offload o) { return offloads[static_cast<std::size_t>(o)]; }
 const char* name(ClusterMode m) { return modes[static_cast<std::size_t>(m)]; }
 
 }  // namespace yoke

@@ -26,6 +26,7 @@ enum class Decay { matrices, all };
 enum class LrDecay { none, linear, cosine };
 enum class DeviceKind { automatic, cuda, cpu };
 enum class ClusterMode { processes, threads };
+enum class Offload { none, host, file };
 
 struct ModelSpec {
   std::string preset;  // a name of data/models.json; or
@@ -58,6 +59,12 @@ struct LrScheduleSpec {
   double min_lr = 0;  // where the decay ends, at the last step
 };
 
+// Dynamic loss scaling, with fp16 only.
+struct LossScaleSpec {
+  double initial = 65536;
+  std::int64_t growth_interval = 2000;  // steps in a row without overflow after which the scale doubles
+};
+
 struct TrainSpec {
   std::int64_t steps = 0;
   std::int64_t global_batch = 0;  // sequences per optimiser step
@@ -65,6 +72,7 @@ struct TrainSpec {
   Precision precision = Precision::fp32;
   Recompute recompute = Recompute::none;
   std::uint64_t seed = 1;
+  std::vector<std::string> freeze;  // patterns (* and ?) of the names of parameters that get no gradient
   std::int64_t threads = 0;         // CPU threads a rank; 0: auto (cores / ranks, at least 1)
   std::int64_t validate_every = 0;  // steps; 0: only at the end
   std::int64_t log_every = 1;       // steps between step lines
@@ -72,6 +80,7 @@ struct TrainSpec {
   double first_bucket_mib = 1;      // the first one smaller, so that it can start early
   double collective_timeout = 600;  // seconds
   OptimizerSpec optimizer;
+  LossScaleSpec loss_scale;
   LrScheduleSpec schedule;
 };
 
@@ -79,9 +88,18 @@ struct ParallelSpec {
   bool automatic = true;  // layout = "auto"
   std::int64_t data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;
   int zero = 0;
+  std::int64_t shard_group = 0;  // ranks of the data axis that share one sharded copy; 0: all of them
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   std::int64_t virtual_stages = 1;
   bool sequence_parallel = true;
+};
+
+// What lies outside the device's memory while it is not needed.
+struct OffloadSpec {
+  Offload optimizer = Offload::none;
+  Offload parameters = Offload::none;   // with ZeRO stage 3 only
+  Offload activations = Offload::none;  // with full recomputation only: the inputs that its layers keep
+  std::string path;                     // folder of the files; empty: the run folder
 };
 
 struct ClusterSpec {
@@ -108,6 +126,7 @@ struct RunSpec {
   DataSpec data;
   TrainSpec train;
   ParallelSpec parallel;
+  OffloadSpec offload;
   ClusterSpec cluster;
   CheckpointSpec checkpoint;
   RestartSpec restart;
@@ -174,5 +193,6 @@ const char* name(Decay decay);
 const char* name(LrDecay decay);
 const char* name(DeviceKind device);
 const char* name(ClusterMode mode);
+const char* name(Offload offload);
 
 }  // namespace yoke

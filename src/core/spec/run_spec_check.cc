@@ -15,6 +15,7 @@ class Checker {
   Result<void> run() const {
     YOKE_TRY_VOID(train());
     YOKE_TRY_VOID(layout());
+    YOKE_TRY_VOID(offload());
     if (spec_.model.shape == Model()) return {};  // its config.json is not read yet
     YOKE_TRY_VOID(shape());
     return layout_of_shape();
@@ -62,7 +63,17 @@ class Checker {
                     fmt::format("is {} with parallel.schedule = \"{}\"", p.virtual_stages, name(p.schedule)),
                     "choose schedule = \"interleaved\" or \"zero-bubble\", or 1 virtual stage");
     }
+    if (p.shard_group > 0 && p.zero == 0) {
+      return reject("parallel.shard_group",
+                    fmt::format("is {} with parallel.zero = 0, which shards nothing", p.shard_group),
+                    "choose zero = 1, 2 or 3, or shard_group = 0");
+    }
     if (p.automatic) return {};
+    if (p.shard_group > 0 && p.data % p.shard_group != 0) {
+      return reject("parallel.shard_group",
+                    fmt::format("is {}, which does not divide parallel.data = {}", p.shard_group, p.data),
+                    "each group of ranks holds a whole copy: choose a divisor, or 0 for all of them");
+    }
     if (p.virtual_stages > 1 && p.pipeline == 1) {
       return reject("parallel.virtual_stages", fmt::format("is {} without a pipeline", p.virtual_stages),
                     "choose parallel.pipeline above 1, or 1 virtual stage");
@@ -84,6 +95,23 @@ class Checker {
                     "each rank takes an equal part of the sequence: choose a divisor");
     }
     return ranks();
+  }
+
+  Result<void> offload() const {
+    const OffloadSpec& o = spec_.offload;
+    if (o.parameters != Offload::none && spec_.parallel.zero != 3) {
+      return reject("offload.parameters",
+                    fmt::format("is \"{}\" with parallel.zero = {}", name(o.parameters), spec_.parallel.zero),
+                    "only sharded parameters can lie elsewhere: choose zero = 3, or parameters = \"none\"");
+    }
+    if (o.activations != Offload::none && spec_.train.recompute != Recompute::full) {
+      return reject(
+          "offload.activations",
+          fmt::format("is \"{}\" with train.recompute = \"{}\"", name(o.activations), name(spec_.train.recompute)),
+          "what lies elsewhere are the inputs kept by full recomputation: choose recompute = \"full\", or "
+          "activations = \"none\"");
+    }
+    return {};
   }
 
   Result<void> ranks() const {
@@ -152,9 +180,6 @@ Result<void> check_supported(const RunSpec& spec) {
     return fail(ErrorKind::usage, what + ", which the engine does not have yet", hint);
   };
   const ParallelSpec& p = spec.parallel;
-  if (spec.train.precision == Precision::fp16)
-    return reject("train.precision is \"fp16\"", "choose \"bf16\" or \"fp32\"");
-  if (p.zero > 0) return reject(fmt::format("parallel.zero is {}", p.zero), "choose zero = 0");
   const std::pair<const char*, std::int64_t> axes[] = {
       {"tensor", p.tensor}, {"pipeline", p.pipeline}, {"context", p.context}, {"expert", p.expert}};
   for (auto [axis, size] : axes) {

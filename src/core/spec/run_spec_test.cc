@@ -86,6 +86,7 @@ micro_batch = 2
 precision = "bf16"
 recompute = "full"
 seed = 7
+freeze = ["model.embed_tokens*", "*.layers.?.mlp.*"]
 threads = 3
 validate_every = 20
 log_every = 5
@@ -100,6 +101,9 @@ eps = 1e-7
 weight_decay = 0.01
 decay = "all"
 clip = 0
+[train.loss_scale]
+initial = 1000
+growth_interval = 50
 [train.schedule]
 warmup = 10
 decay = "cosine"
@@ -111,10 +115,16 @@ tensor = 2
 pipeline = 2
 context = 2
 expert = 1
-zero = 1
+zero = 3
+shard_group = 1
 schedule = "interleaved"
 virtual_stages = 2
 sequence_parallel = false
+[offload]
+optimizer = "file"
+parameters = "host"
+activations = "file"
+path = "/fast"
 [cluster]
 nodes = 2
 per_node = 8
@@ -143,6 +153,9 @@ grace = 5
   EXPECT_EQ(t.precision, Precision::bf16);
   EXPECT_EQ(t.recompute, Recompute::full);
   EXPECT_EQ(t.seed, 7u);
+  EXPECT_THAT(t.freeze, testing::ElementsAre("model.embed_tokens*", "*.layers.?.mlp.*"));
+  EXPECT_EQ(t.loss_scale.initial, 1000);
+  EXPECT_EQ(t.loss_scale.growth_interval, 50);
   EXPECT_THAT((std::vector{t.bucket_mib, t.first_bucket_mib, t.collective_timeout}), testing::ElementsAre(10, 0.5, 30));
   const OptimizerSpec& o = t.optimizer;
   EXPECT_THAT((std::vector{o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.clip}),
@@ -155,9 +168,14 @@ grace = 5
   EXPECT_FALSE(p.automatic);
   EXPECT_THAT((std::vector{p.data, p.tensor, p.pipeline, p.context, p.expert, p.virtual_stages}),
               testing::ElementsAre(2, 2, 2, 2, 1, 2));
-  EXPECT_EQ(p.zero, 1);
+  EXPECT_EQ(p.zero, 3);
+  EXPECT_EQ(p.shard_group, 1);
   EXPECT_EQ(p.schedule, ScheduleKind::interleaved);
   EXPECT_FALSE(p.sequence_parallel);
+  const OffloadSpec& off = spec.offload;
+  EXPECT_THAT((std::vector{off.optimizer, off.parameters, off.activations}),
+              testing::ElementsAre(Offload::file, Offload::host, Offload::file));
+  EXPECT_EQ(off.path, "/fast");
   EXPECT_THAT((std::vector{spec.cluster.nodes, spec.cluster.per_node}), testing::ElementsAre(2, 8));
   EXPECT_EQ(spec.cluster.device, DeviceKind::cpu);
   EXPECT_EQ(spec.cluster.mode, ClusterMode::threads);
@@ -282,6 +300,8 @@ TEST(RunSpec, JsonKeepsEverything) {
        {std::vector<std::string>{},
         {"model.path=folder"},
         {"parallel.data=2", "data.validation=v.txt", "train.micro_batch=2"},
+        {"train.freeze=[\"a*\", \"b.?\"]", "train.loss_scale.initial=0x10", "parallel.zero=3", "parallel.shard_group=2",
+         "offload.parameters=file", "offload.path=/f"},
         {"model.preset=gpt2-124m", "name=x", "train.optimizer.lr=0.1234567890123", "data.cache=/c\"\\ü"}}) {
     const ResolvedSpec before = good(least, sets);
     const std::string text = to_json(before);
@@ -333,15 +353,21 @@ TEST(RunSpec, BadJsonIsAnError) {
   }
 }
 
+TEST(RunSpec, FreezeTakesOnePatternOrMany) {
+  EXPECT_TRUE(good(least).spec.train.freeze.empty());
+  EXPECT_THAT(good(least, {"train.freeze=model.embed_tokens*"}).spec.train.freeze,
+              testing::ElementsAre("model.embed_tokens*"));
+  EXPECT_THAT(good(least, {"train.freeze=[\"*\", \"h.?.ln_1.*\"]"}).spec.train.freeze,
+              testing::ElementsAre("*", "h.?.ln_1.*"));
+  EXPECT_TRUE(good(least + std::string("train.freeze = [\"a\"]\n"), {"train.freeze=[]"}).spec.train.freeze.empty());
+}
+
 TEST(RunSpec, WhatTheEngineLacksIsRefusedAndNamed) {
-  const std::pair<std::vector<std::string>, const char*> cases[] = {
-      {{"train.precision=fp16"}, "train.precision is \"fp16\""},
-      {{"parallel.zero=1"}, "parallel.zero is 1"},
-      {{"parallel.tensor=2"}, "parallel.tensor is 2"},
-      {{"parallel.pipeline=2"}, "parallel.pipeline is 2"},
-      {{"parallel.context=2"}, "parallel.context is 2"},
-      {{"parallel.expert=2"}, "parallel.expert is 2"},
-      {{"cluster.nodes=2"}, "cluster.nodes is 2"}};
+  const std::pair<std::vector<std::string>, const char*> cases[] = {{{"parallel.tensor=2"}, "parallel.tensor is 2"},
+                                                                    {{"parallel.pipeline=2"}, "parallel.pipeline is 2"},
+                                                                    {{"parallel.context=2"}, "parallel.context is 2"},
+                                                                    {{"parallel.expert=2"}, "parallel.expert is 2"},
+                                                                    {{"cluster.nodes=2"}, "cluster.nodes is 2"}};
   for (const auto& [sets, what] : cases) {
     auto supported = check_supported(good(least, sets).spec);
     ASSERT_FALSE(supported) << what;
@@ -349,7 +375,12 @@ TEST(RunSpec, WhatTheEngineLacksIsRefusedAndNamed) {
     EXPECT_EQ(supported.error().kind, ErrorKind::usage);
     EXPECT_FALSE(supported.error().hint.empty());
   }
-  EXPECT_TRUE(check_supported(good(least, {"parallel.data=4", "cluster.mode=threads", "train.precision=bf16"}).spec));
+  const std::vector<std::string> supported[] = {{"parallel.data=4", "cluster.mode=threads", "train.precision=bf16"},
+                                                {"train.precision=fp16", "train.freeze=*.bias"},
+                                                {"parallel.zero=1", "parallel.shard_group=4"},
+                                                {"parallel.zero=2"},
+                                                {"parallel.zero=3", "offload.parameters=host"}};
+  for (const auto& sets : supported) EXPECT_TRUE(check_supported(good(least, sets).spec)) << sets[0];
 }
 
 TEST(RunSpec, EveryRecipeResolvesAndCanRun) {

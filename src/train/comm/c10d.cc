@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -16,6 +17,7 @@
 #endif
 
 #include "core/base/text.h"
+#include "train/comm/shared_memory.h"
 
 // From 2.14 on the flat collectives have new names, and the old ones are deprecated.
 #define YOKE_TORCH_AT_LEAST(major, minor) \
@@ -182,27 +184,79 @@ c10::intrusive_ptr<c10d::Work> start_on(c10d::Backend& backend, const Collective
     case Collective::Kind::reduce_scatter:
       return backend._reduce_scatter_base(output, input);
 #endif
+    case Collective::Kind::all_to_all: {
+      std::vector<std::int64_t> equal;
+#if YOKE_TORCH_AT_LEAST(2, 14)
+      return backend.all_to_all_single(output, input, equal, equal);
+#else
+      return backend.alltoall_base(output, input, equal, equal);
+#endif
+    }
     case Collective::Kind::barrier:
       break;
   }
   return backend.barrier();
 }
 
+struct Meeting {
+  c10::intrusive_ptr<c10d::Store> store;
+  Transport transport;
+  bool one_host;
+  Seconds timeout;
+};
+
+Result<c10::intrusive_ptr<c10d::Backend>> make_backend(const Meeting& meeting,
+                                                       const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                                       int size) {
+  if (meeting.transport != Transport::nccl) {
+    auto options = c10d::ProcessGroupGloo::Options::create(to_milliseconds(meeting.timeout));
+    options->devices.push_back(meeting.one_host ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
+                                                : c10d::ProcessGroupGloo::createDefaultDevice());
+    options->threads = 1;  // buckets finish in the order in which they were started, and the cores are for computation
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+  }
+#ifdef USE_C10D_NCCL
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = to_milliseconds(meeting.timeout);
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
+#else
+  return fail(ErrorKind::environment, "this build has no NCCL", "configure with the preset `cuda`");
+#endif
+}
+
 class C10dCommunicator final : public Communicator {
  public:
-  C10dCommunicator(std::string group, int rank, int size, c10::intrusive_ptr<c10d::Backend> backend,
-                   std::shared_ptr<ProgressBoard> board, Seconds timeout)
-      : Communicator(std::move(group), rank, size),
-        backend_(std::move(backend)),
-        board_(std::move(board)),
-        timeout_(timeout) {}
+  static Result<std::unique_ptr<Communicator>> make(const std::string& group, int rank, int size, Meeting meeting) {
+    YOKE_TRY(auto backend, make_backend(meeting, meeting.store, rank, size));
+    return std::unique_ptr<Communicator>(
+        new C10dCommunicator(group, rank, size, std::move(backend), std::move(meeting)));
+  }
+
+  Result<std::unique_ptr<Communicator>> subgroup(const std::string& name, const std::vector<int>& ranks) override {
+    auto me = std::find(ranks.begin(), ranks.end(), rank());
+    YOKE_CHECK(me != ranks.end(), "group {}: rank {} is not in it", name, rank());
+    Meeting meeting = meeting_;
+    meeting.store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}/", name, ranks.front()), meeting_.store);
+    try {
+      return make(name, static_cast<int>(me - ranks.begin()), static_cast<int>(ranks.size()), std::move(meeting));
+    } catch (const std::exception& e) {
+      return fail(ErrorKind::failed, fmt::format("rank {} cannot join the group {}: {}", rank(), name, first_line(e)),
+                  "are all ranks running?");
+    }
+  }
 
  private:
+  C10dCommunicator(std::string group, int rank, int size, c10::intrusive_ptr<c10d::Backend> backend, Meeting meeting)
+      : Communicator(std::move(group), rank, size),
+        backend_(std::move(backend)),
+        meeting_(std::move(meeting)),
+        board_(std::make_shared<ProgressBoard>(meeting_.store, rank, size)) {}
+
   Result<WorkPtr> start(Collective collective) override {
     board_->started(collective.number);
     try {
       c10::intrusive_ptr<c10d::Work> work = start_on(*backend_, collective);
-      return std::make_unique<C10dWork>(std::move(work), board_, std::move(collective), group(), timeout_);
+      return std::make_unique<C10dWork>(std::move(work), board_, std::move(collective), group(), meeting_.timeout);
     } catch (const std::exception& e) {
       return fail(ErrorKind::failed,
                   fmt::format("{} could not start: {}", describe(collective, group()), first_line(e)),
@@ -211,27 +265,19 @@ class C10dCommunicator final : public Communicator {
   }
 
   c10::intrusive_ptr<c10d::Backend> backend_;
+  Meeting meeting_;
   std::shared_ptr<ProgressBoard> board_;
-  Seconds timeout_;
 };
 
-Result<c10::intrusive_ptr<c10d::Backend>> make_backend(const World& world, const c10::intrusive_ptr<c10d::Store>& store,
-                                                       Transport transport, Seconds timeout) {
-  if (transport == Transport::gloo) {
-    auto options = c10d::ProcessGroupGloo::Options::create(to_milliseconds(timeout));
-    options->devices.push_back(world.local_size == world.size
-                                   ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                                   : c10d::ProcessGroupGloo::createDefaultDevice());
-    options->threads = 1;  // buckets finish in the order in which they were started, and the cores are for computation
-    return c10::make_intrusive<c10d::ProcessGroupGloo>(store, world.rank, world.size, options);
-  }
-#ifdef USE_C10D_NCCL
-  auto options = c10d::ProcessGroupNCCL::Options::create();
-  options->timeout = to_milliseconds(timeout);
-  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, world.rank, world.size, options);
-#else
-  return fail(ErrorKind::environment, "this build has no NCCL", "configure with the preset `cuda`");
-#endif
+// Every rank's text to every rank, through the store.
+Exchange exchange_over(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
+  return [store, rank, size, round = 0](const std::string& mine) mutable -> Result<std::vector<std::string>> {
+    std::string prefix = fmt::format("exchange/{}/", round++);
+    store->set(prefix + std::to_string(rank), mine);
+    std::vector<std::string> all;
+    for (int r = 0; r < size; ++r) all.push_back(store->get_to_str(prefix + std::to_string(r)));
+    return all;
+  };
 }
 
 }  // namespace
@@ -247,10 +293,17 @@ Result<std::unique_ptr<Communicator>> connect(const World& world, const std::str
     options.timeout = to_milliseconds(timeout);
     auto tcp = c10::make_intrusive<c10d::TCPStore>(world.master_addr, options);
     auto store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("yoke/{}/{}", group, world.attempt), tcp);
-    YOKE_TRY(auto backend, make_backend(world, store, transport, timeout));
-    auto board = std::make_shared<ProgressBoard>(store, world.rank, world.size);
-    return std::make_unique<C10dCommunicator>(group, world.rank, world.size, std::move(backend), std::move(board),
-                                              timeout);
+    if (transport == Transport::cpu) {
+      YOKE_TRY(auto shared,
+               process_group(group, world.rank, world.size, timeout, exchange_over(store, world.rank, world.size)));
+      if (shared != nullptr) {
+        // Rank 0 hosts the store: it must not leave before all have read the last answers.
+        YOKE_TRY_VOID(shared->barrier("start"));
+        return shared;
+      }
+    }
+    return C10dCommunicator::make(group, world.rank, world.size,
+                                  {store, transport, world.local_size == world.size, timeout});
   } catch (const std::exception& e) {
     return fail(
         ErrorKind::timeout,

@@ -1,4 +1,5 @@
-// Collectives between processes, through libtorch's process groups: Gloo for CPU tensors, NCCL for CUDA tensors.
+// Collectives between processes: through memory that they share (shared_memory.h) for CPU tensors on one host, else
+// through libtorch's process groups: Gloo for CPU tensors, NCCL for CUDA tensors.
 //
 // All that libtorch changes between versions (names of the flat collectives, constructors) stays inside c10d.cc.
 #pragma once
@@ -11,7 +12,7 @@
 
 namespace yoke {
 
-enum class Transport { gloo, nccl };
+enum class Transport { cpu, gloo, nccl };  // cpu: shared memory where all ranks can share it, else Gloo
 
 // Meets the other ranks of the world at master_addr:master_port and connects to them; returns when all are there.
 // Errors: kind timeout when some do not come (they are named where the store knows), kind environment when the

@@ -15,6 +15,8 @@ const char* kind_name(Collective::Kind kind) {
       return "all_gather";
     case Collective::Kind::reduce_scatter:
       return "reduce_scatter";
+    case Collective::Kind::all_to_all:
+      return "all_to_all";
     case Collective::Kind::barrier:
       return "barrier";
   }
@@ -79,6 +81,20 @@ Result<WorkPtr> Communicator::reduce_scatter(std::string name, at::Tensor output
                .input = std::move(input),
                .output = std::move(output)};
   return launch(std::move(c));
+}
+
+Result<WorkPtr> Communicator::all_to_all(std::string name, at::Tensor output, at::Tensor input) {
+  YOKE_CHECK(input.numel() == output.numel() && input.numel() % size_ == 0, "all_to_all '{}': {} elements into {}",
+             name, input.numel(), output.numel());
+  Collective c{.kind = Collective::Kind::all_to_all,
+               .name = std::move(name),
+               .input = std::move(input),
+               .output = std::move(output)};
+  return launch(std::move(c));
+}
+
+at::Tensor Communicator::shared_empty(std::int64_t numel, at::TensorOptions options) {
+  return at::empty({numel}, options);
 }
 
 Result<void> Communicator::barrier(std::string name) {

@@ -5,8 +5,8 @@
 // the ranks that never started it. Tensors must be contiguous and must stay untouched between start and wait.
 //
 // One communicator belongs to one rank and is used from one thread at a time (starts may come from autograd's hooks,
-// which run on the thread that called backward). Implementations: threads.h (ranks are threads of one process), c10d.h
-// (Gloo, NCCL).
+// which run on the thread that called backward). Implementations: shared_memory.h (ranks are threads of one process, or
+// processes of one host), c10d.h (Gloo, NCCL).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/result.h"
 
@@ -23,7 +24,7 @@ namespace yoke {
 enum class ReduceOp { sum, max, min };
 
 struct Collective {
-  enum class Kind { all_reduce, broadcast, all_gather, reduce_scatter, barrier };
+  enum class Kind { all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, barrier };
   Kind kind = Kind::barrier;
   std::string name;         // what it is for: "gradients, bucket 3"
   std::int64_t number = 0;  // within the group, from 0
@@ -62,7 +63,18 @@ class Communicator {
   Result<WorkPtr> all_gather(std::string name, at::Tensor output, at::Tensor input);
   // input holds size() times output; rank r gets the r-th part of the sum.
   Result<WorkPtr> reduce_scatter(std::string name, at::Tensor output, at::Tensor input);
+  // Both hold size() parts of equal size; part r of the output is part rank() of rank r's input.
+  Result<WorkPtr> all_to_all(std::string name, at::Tensor output, at::Tensor input);
   Result<void> barrier(std::string name);
+
+  // An uninitialised flat tensor that this group's collectives reach without copies where that is possible. For large
+  // buffers that live long. Throws std::bad_alloc like any tensor.
+  virtual at::Tensor shared_empty(std::int64_t numel, at::TensorOptions options);
+
+  // A group of some of these ranks (given by their numbers here, ascending, this one among them), in which they are
+  // numbered anew. Every rank of this group calls it at the same time; ranks may name different groups, as long as
+  // these do not overlap.
+  virtual Result<std::unique_ptr<Communicator>> subgroup(const std::string& name, const std::vector<int>& ranks) = 0;
 
   // Bytes that this rank has sent, by the textbook volume of each collective (ring): all_reduce 2(n-1)/n of its
   // bytes, the others (n-1)/n of the larger tensor.

@@ -33,7 +33,7 @@ Result<ChosenDevice> choose_device(DeviceKind kind, int local_rank) {
     return fail(ErrorKind::environment, "cluster.device is \"cuda\", but " + missing,
                 "choose device = \"cpu\", as many ranks as GPUs, or a build with the preset `cuda`");
   if (gpus > 0) return fail(ErrorKind::environment, missing, "set cluster.per_node to the number of GPUs");
-  return ChosenDevice{c10::Device(c10::kCPU), Transport::gloo, built_for_cuda ? missing + ": training on the CPU" : ""};
+  return ChosenDevice{c10::Device(c10::kCPU), Transport::cpu, built_for_cuda ? missing + ": training on the CPU" : ""};
 }
 
 }  // namespace yoke

@@ -13,7 +13,7 @@ namespace yoke {
 
 struct ChosenDevice {
   c10::Device device = c10::Device(c10::kCPU);
-  Transport transport = Transport::gloo;
+  Transport transport = Transport::cpu;
   std::string note;  // why it is the CPU although something else could be expected; may be empty
 };
 

@@ -52,6 +52,16 @@ class CountingAllocator final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, std::size_t size) const override { std::memcpy(to, from, size); }
 
+  void count(MemoryPart part, std::int64_t bytes) {
+    std::lock_guard lock(mutex_);
+    auto p = static_cast<std::size_t>(part);
+    counts_.now[p] += bytes;
+    total_ += bytes;
+    counts_.peak[p] = std::max(counts_.peak[p], counts_.now[p]);
+    counts_.peak_total = std::max(counts_.peak_total, total_);
+    highest_total_ = std::max(highest_total_, total_);
+  }
+
   MemoryCounts counts() {
     std::lock_guard lock(mutex_);
     return counts_;
@@ -65,16 +75,6 @@ class CountingAllocator final : public c10::Allocator {
 
  private:
   static void release(void* data);
-
-  void count(MemoryPart part, std::int64_t bytes) {
-    std::lock_guard lock(mutex_);
-    auto p = static_cast<std::size_t>(part);
-    counts_.now[p] += bytes;
-    total_ += bytes;
-    counts_.peak[p] = std::max(counts_.peak[p], counts_.now[p]);
-    counts_.peak_total = std::max(counts_.peak_total, total_);
-    highest_total_ = std::max(highest_total_, total_);
-  }
 
   Header* take(std::size_t capacity) {
     std::vector<Header*> surplus;
@@ -153,6 +153,10 @@ void CountingAllocator::release(void* data) {
 
 MemoryScope::MemoryScope(MemoryPart part) : before_(current_part) { current_part = part; }
 MemoryScope::~MemoryScope() { current_part = before_; }
+
+MemoryPart current_memory_part() { return current_part; }
+
+void count_memory(MemoryPart part, std::int64_t bytes) { allocator().count(part, bytes); }
 
 void install_counting_allocator() { c10::SetCPUAllocator(&allocator(), /*priority=*/255); }
 

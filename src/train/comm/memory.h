@@ -25,6 +25,11 @@ class MemoryScope {
   MemoryPart before_;
 };
 
+MemoryPart current_memory_part();
+// Memory that does not come from the allocator (shared with other ranks, say) and counts all the same; negative when it
+// goes.
+void count_memory(MemoryPart part, std::int64_t bytes);
+
 struct MemoryCounts {
   std::array<std::int64_t, memory_parts> now{};   // bytes by part
   std::array<std::int64_t, memory_parts> peak{};  // the highest of each part

@@ -4,11 +4,15 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <optional>
 
+#include "train/optim/adamw.h"
+#include "train/parallel/data_axis.h"
 #include "train/parallel/data_parallel.h"
 #include "train/parallel/flat_parameters.h"
+#include "train/parallel/gather_on_use.h"
 
 namespace yoke {
 namespace {
@@ -59,12 +63,27 @@ struct DataParallelModule::Parts {
   Job& job;
   torch::nn::Module& module;
   DataParallelOptions options;
-  FlatParameters flat;
-  std::optional<DataParallel> parallel = std::nullopt;
+  std::unique_ptr<DataAxis> axis;
+  std::unique_ptr<FlatParameters> flat;
+  std::unique_ptr<DataParallel> parallel;
+  std::unique_ptr<GatherOnUse> gather;  // stage 3
+  at::CallbackHandle watch = 0;
+  std::vector<at::Tensor> shards;  // stages 1 to 3: as leaves that an optimizer takes
+
+  bool sharded() const { return options.zero > 0; }
+
+  // An optimizer's zero_grad() may have set them to none.
+  void give_gradients() {
+    std::size_t next = 0;
+    for (int u = 0; u < flat->unit_count() && sharded(); ++u)
+      if (flat->gradient_shard(u).defined()) shards[next++].mutable_grad() = flat->gradient_shard(u).variable_data();
+  }
 };
 
 DataParallelModule::DataParallelModule(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
-DataParallelModule::~DataParallelModule() = default;
+DataParallelModule::~DataParallelModule() {
+  if (parts_->gather != nullptr) GatherOnUse::stop_watching(parts_->watch);
+}
 
 Result<std::unique_ptr<DataParallelModule>> DataParallelModule::wrap(Job& job, torch::nn::Module& module,
                                                                      const DataParallelOptions& options) {
@@ -76,19 +95,43 @@ Result<std::unique_ptr<DataParallelModule>> DataParallelModule::wrap(Job& job, t
                   fmt::format("parameter {} is {} on {}, and DataParallelModule takes fp32 or fp64 on the CPU", name,
                               c10::toString(parameter.scalar_type()), parameter.device().str()),
                   "keep the parameters in fp32");
-  YOKE_TRY(FlatParameters flat, FlatParameters::make(parameters));
-  std::unique_ptr<Parts> parts(new Parts{job, module, options, std::move(flat)});
-  BucketOptions buckets;
-  buckets.bucket_bytes = options.bucket_bytes;
-  buckets.first_bucket_bytes = std::min(buckets.first_bucket_bytes, options.bucket_bytes);
-  parts->parallel.emplace(parts->flat, job.communicator(), buckets);
+  if (options.zero < 0 || options.zero > 3)
+    return fail(ErrorKind::usage, fmt::format("there is no ZeRO stage {}", options.zero), "choose 0, 1, 2 or 3");
+  // Tensor by tensor, while they are still the module's own.
+  for (const auto& [name, parameter] : parameters) YOKE_TRY_VOID(broadcast_tensor(job.communicator(), name, parameter));
+  std::unique_ptr<Parts> parts(new Parts{job, module, options});
+  YOKE_TRY(parts->axis, DataAxis::make(job.communicator(), options.zero, options.shard_group));
+  FlatOptions flat{.zero = options.zero,
+                   .bucket_bytes = options.bucket_bytes,
+                   .first_bucket_bytes = std::min(FlatOptions().first_bucket_bytes, options.bucket_bytes),
+                   .least_unit_bytes = options.least_unit_bytes};
+  YOKE_TRY(parts->flat, FlatParameters::make(parameters, parts->axis->groups(), flat));
+  parts->parallel = std::make_unique<DataParallel>(*parts->flat);
+  if (options.zero > 0)
+    for (int u = 0; u < parts->flat->unit_count(); ++u)
+      if (parts->flat->gradient_shard(u).defined())
+        parts->shards.push_back(parts->flat->value_shard(u).detach().requires_grad_(true));
+  parts->give_gradients();
+  if (options.zero == 3) {
+    parts->gather = std::make_unique<GatherOnUse>(*parts->flat);
+    parts->watch = GatherOnUse::watch_operations();
+    parts->gather->begin("train");
+  }
   std::unique_ptr<DataParallelModule> wrapped(new DataParallelModule(std::move(parts)));
   YOKE_TRY_VOID(wrapped->broadcast());
   return wrapped;
 }
 
-Result<void> DataParallelModule::backward(const at::Tensor& loss) {
-  parts_->parallel->synchronize_next_backward();
+std::vector<at::Tensor> DataParallelModule::parameters() const {
+  if (parts_->sharded()) return parts_->shards;
+  std::vector<at::Tensor> own;
+  for (const FlatEntry& entry : parts_->flat->entries())
+    if (entry.parameter.requires_grad()) own.push_back(entry.parameter);
+  return own;
+}
+
+Result<void> DataParallelModule::backward(const at::Tensor& loss, bool last) {
+  parts_->parallel->begin_backward(last);
   try {
     loss.backward();
   } catch (const std::exception& e) {
@@ -96,25 +139,65 @@ Result<void> DataParallelModule::backward(const at::Tensor& loss) {
     return fail(ErrorKind::failed,
                 fmt::format("backward on rank {}: {}", parts_->job.rank(), text.substr(0, text.find('\n'))));
   }
-  YOKE_TRY_VOID(parts_->parallel->finish());
+  YOKE_TRY_VOID(parts_->parallel->finish_backward());
+  if (parts_->gather != nullptr) {
+    YOKE_TRY_VOID(parts_->gather->end());
+    parts_->gather->begin("train");
+  }
+  if (!last) return {};
   if (parts_->options.gradients == DataParallelOptions::Gradients::average)
-    parts_->flat.gradients().div_(parts_->job.size());
+    for (int u = 0; u < parts_->flat->unit_count(); ++u)
+      if (const at::Tensor& shard = parts_->flat->gradient_shard(u); shard.defined()) shard.div_(parts_->job.size());
+  parts_->give_gradients();
   return {};
+}
+
+Result<double> DataParallelModule::clip_gradients(double max_norm) {
+  at::NoGradGuard no_grad;
+  at::Tensor squares = at::full({1}, sum_of_squared_gradients(*parts_->flat), at::kDouble);
+  YOKE_TRY(WorkPtr work, parts_->axis->groups().shard->all_reduce("gradient norm", squares));
+  YOKE_TRY_VOID(work->wait());
+  double norm = std::sqrt(squares.item<double>()), factor = clip_factor(norm, max_norm);
+  for (int u = 0; u < parts_->flat->unit_count() && factor != 1; ++u)
+    if (const at::Tensor& shard = parts_->flat->gradient_shard(u); shard.defined()) shard.mul_(factor);
+  return norm;
+}
+
+Result<void> DataParallelModule::step(torch::optim::Optimizer& optimizer) {
+  try {
+    optimizer.step();
+  } catch (const std::exception& e) {
+    std::string text = e.what();
+    return fail(ErrorKind::failed,
+                fmt::format("the optimizer on rank {}: {}", parts_->job.rank(), text.substr(0, text.find('\n'))));
+  }
+  YOKE_TRY_VOID(parts_->flat->gather_values());
+  parts_->flat->zero_gradients();
+  return {};
+}
+
+Result<void> DataParallelModule::gather_parameters() {
+  if (parts_->gather == nullptr) return {};
+  return parts_->gather->gather_all();
+}
+
+void DataParallelModule::release_parameters() {
+  if (parts_->gather != nullptr) parts_->gather->release_all();
 }
 
 Result<void> DataParallelModule::broadcast() {
   if (parts_->job.size() == 1) return {};
   Communicator& communicator = parts_->job.communicator();
   at::NoGradGuard no_grad;
-  for (const FlatEntry& entry : parts_->flat.entries()) {
-    at::Tensor place = FlatParameters::view(parts_->flat.values(), entry);
-    if (place.const_data_ptr() == entry.parameter.const_data_ptr()) continue;
-    place.copy_(entry.parameter);  // torch::load gives parameters a storage of their own
-    entry.parameter.set_data(place);
+  for (const FlatEntry& entry : parts_->flat->entries()) {
+    if (parts_->sharded()) break;
+    at::Tensor place = FlatParameters::view(parts_->flat->values(entry.place.unit), entry);
+    if (place.const_data_ptr() != entry.parameter.const_data_ptr()) {
+      place.copy_(entry.parameter);  // torch::load gives parameters a storage of their own
+      entry.parameter.set_data(place);
+    }
+    YOKE_TRY_VOID(broadcast_tensor(communicator, entry.name, entry.parameter));
   }
-  YOKE_TRY_VOID(parts_->parallel->broadcast_parameters());
-  for (const auto& [name, parameter] : named(parts_->module.named_parameters()))
-    if (!parameter.requires_grad()) YOKE_TRY_VOID(broadcast_tensor(communicator, name, parameter));
   for (const auto& [name, buffer] : named(parts_->module.named_buffers()))
     YOKE_TRY_VOID(broadcast_tensor(communicator, name, buffer));
   return {};

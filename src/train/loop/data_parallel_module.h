@@ -1,23 +1,34 @@
-// Data parallelism around any torch::nn::Module: each rank runs its share of the batch through its own copy, and the
-// gradients are all-reduced bucket by bucket while backward still runs.
+// Data parallelism and ZeRO around any torch::nn::Module: each rank runs its share of the batch through its own copy,
+// and the gradients are summed over the ranks while backward still runs.
 //
 //   Net net;
-//   YOKE_TRY(auto parallel, DataParallelModule::wrap(*job, net, {}));
-//   torch::optim::Adam adam(net.parameters(), 1e-3);          // any torch::optim optimizer, made before or after
-//   adam.zero_grad();
-//   loss_of(first_micro_batch).backward();                     // accumulates on this rank: nothing is sent
-//   YOKE_TRY_VOID(parallel->backward(loss_of(last_micro_batch)));  // and this reduces what has been accumulated
-//   adam.step();                                               // on equal gradients: the copies stay equal
+//   YOKE_TRY(auto parallel, DataParallelModule::wrap(*job, net, {.zero = 3}));
+//   torch::optim::Adam adam(parallel->parameters(), 1e-3);     // any elementwise torch::optim optimizer
+//   for each step:
+//     for each micro-batch:
+//       YOKE_TRY_VOID(parallel->backward(loss_of(micro_batch), last));
+//     YOKE_TRY(double norm, parallel->clip_gradients(1.0));    // if wanted
+//     YOKE_TRY_VOID(parallel->step(adam));                     // updates, hands the new parameters round, zeroes
+//     gradients
 //
-// The module keeps its type and is called as before. Dense fp32 or fp64 parameters of one type; their storage becomes
-// one flat buffer, so do not move or convert the module afterwards. Parameters without a gradient count as zero. Used
-// from one thread.
+// The module keeps its type and is called as before. With zero = 1, 2 or 3 each rank keeps one d-th of the optimizer's
+// state, of the gradients, of the parameters; parameters() are then flat shards, on which the optimizer works, and
+// parameters of the module have no gradients of their own. In stage 3 a parameter has values only while operations of
+// libtorch use it (gather_on_use.h), on the thread that called wrap(); code that reads data_ptr() itself, and saving,
+// calls gather_parameters() first.
+//
+// Dense fp32 or fp64 parameters of one type on the CPU; their storage becomes flat buffers, so do not move or convert
+// the module afterwards. Parameters without a gradient count as zero. Without ZeRO an optimizer of the module's own
+// parameters, with its own zero_grad() and step(), works as well. Used from one thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/base/result.h"
 #include "train/loop/job.h"
@@ -29,6 +40,9 @@ struct DataParallelOptions {
   // examples of the global batch, which stays exact with shares of any size.
   enum class Gradients { average, sum } gradients = Gradients::average;
   double bucket_bytes = 25.0 * (1 << 20);
+  int zero = 0;                               // ZeRO stage
+  std::int64_t shard_group = 0;               // ranks that share one copy; 0: all
+  double least_unit_bytes = 1.0 * (1 << 20);  // stage 3: smaller submodules are gathered together
 };
 
 class DataParallelModule {
@@ -40,12 +54,25 @@ class DataParallelModule {
                                                           const DataParallelOptions& options);
   ~DataParallelModule();
 
-  // The step's last backward: afterwards each .grad holds the average (sum) over the ranks. After an error the ranks
-  // are no longer in step, and the program should end.
-  Result<void> backward(const at::Tensor& loss);
+  // What the optimizer is to update.
+  std::vector<at::Tensor> parameters() const;
 
-  // Parameters and buffers from rank 0 once more: for buffers that each rank has changed (running statistics of batch
-  // norm), before validation say.
+  // One backward of the step. After the last one the gradients of parameters() hold the average (sum) over the ranks.
+  // After an error the ranks are no longer in step, and the program should end.
+  Result<void> backward(const at::Tensor& loss, bool last = true);
+
+  // The norm of the whole gradient, as it was before it was scaled down to at most max_norm.
+  Result<double> clip_gradients(double max_norm);
+
+  // optimizer.step(), and all that has to follow it.
+  Result<void> step(torch::optim::Optimizer& optimizer);
+
+  // Stage 3: all parameters have values until release_parameters(). Every rank calls it. Nothing otherwise.
+  Result<void> gather_parameters();
+  void release_parameters();
+
+  // Buffers, and without ZeRO parameters, from rank 0 once more: for buffers that each rank has changed (running
+  // statistics of batch norm), before validation say.
   Result<void> broadcast();
 
  private:

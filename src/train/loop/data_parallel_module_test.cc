@@ -7,7 +7,7 @@
 #include <functional>
 #include <thread>
 
-#include "train/comm/threads.h"
+#include "train/comm/shared_memory.h"
 
 namespace yoke {
 namespace {

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "train/comm/c10d.h"
-#include "train/comm/threads.h"
+#include "train/comm/shared_memory.h"
 #include "train/comm/world.h"
 
 namespace yoke {
@@ -12,7 +12,7 @@ Result<std::unique_ptr<Job>> Job::from_environment(Seconds timeout) {
   YOKE_TRY(World world, world_from_environment());
   std::unique_ptr<Communicator> communicator;
   if (world.size > 1) {
-    YOKE_TRY(communicator, connect(world, "data", Transport::gloo, timeout));
+    YOKE_TRY(communicator, connect(world, "data", Transport::cpu, timeout));
   } else {
     communicator = std::move(thread_group("data", 1, timeout).front());
   }

@@ -82,7 +82,7 @@ class RankRun {
   // Weights from a checkpoint, a folder, or fresh; returns the step to begin with.
   Result<std::int64_t> initial_state() {
     start_.world_size = communicator_.size();
-    for (const FlatEntry& entry : trainer_->flat().entries()) start_.parameters += entry.numel;
+    for (const FlatEntry& entry : trainer_->flat().entries()) start_.parameters += entry.place.numel;
     start_.device = job_.device.str();
     start_.host = host_name();
     start_.pid = getpid();
@@ -118,6 +118,7 @@ class RankRun {
         if (auto set = trainer_->set_parameter(name, values); !set && !error) error = set.error();
       });
       if (error) return tl::unexpected(*error);
+      YOKE_TRY_VOID(trainer_->publish_parameters());
     }
     YOKE_TRY_VOID(agree_on_step(0));
     return 0;
@@ -158,7 +159,7 @@ class RankRun {
       }
       StepEvent event;
       reset_memory_peaks();
-      std::int64_t sent_before = communicator_.sent_bytes();
+      std::int64_t sent_before = trainer_->sent_bytes();
       Batch batch = prefetcher.next();
       event.seconds.data = prefetcher.take_waited_seconds();
       bool stop = job_.stop_signal != nullptr && job_.stop_signal->load() != 0;
@@ -167,14 +168,14 @@ class RankRun {
       bool last = step + 1 == train.steps || result.stop;
       double waited = writer_ != nullptr ? writer_->waited_seconds() : 0;
       if (writer_ != nullptr && (last || (spec_.checkpoint.every > 0 && (step + 1) % spec_.checkpoint.every == 0)))
-        YOKE_TRY_VOID(
-            writer_->submit(make_checkpoint(*trainer_, spec_, step + 1, communicator_.rank(), communicator_.size())));
+        YOKE_TRY_VOID(save(step + 1));
       if (writer_ != nullptr) event.seconds.checkpoint = writer_->waited_seconds() - waited;
 
       event.step = step;
       event.loss = result.loss;
       event.grad_norm = result.grad_norm;
       event.learning_rate = result.learning_rate;
+      if (trainer_->loss_scaler()) event.loss_scale = result.loss_scale;
       event.tokens = result.tokens;
       event.seconds.forward = result.forward_seconds;
       event.seconds.backward = result.backward_seconds;
@@ -182,11 +183,12 @@ class RankRun {
       event.seconds.communication_exposed = result.exposed_seconds;
       event.seconds.total = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
       event.tokens_per_second = static_cast<double>(result.tokens) / event.seconds.total;
-      event.sent_bytes["data"] = communicator_.sent_bytes() - sent_before;
+      event.sent_bytes["data"] = trainer_->sent_bytes() - sent_before;
       fill_memory(event.memory);
       YOKE_TRY_VOID(log_.write(event));
       YOKE_TRY_VOID(report_checkpoints());
-      if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm))
+      bool overflow = result.skipped && result.loss_scale > LossScaler::least;  // a smaller scale may do
+      if (!overflow && (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)))
         return fail(
             ErrorKind::failed,
             fmt::format("step {}: the loss is {} and the gradient norm {}", step, result.loss, result.grad_norm),
@@ -197,6 +199,11 @@ class RankRun {
     }
     if (step > first_step) YOKE_TRY_VOID(validate(data, step - 1));
     return finish(step, RunOutcome::done);
+  }
+
+  Result<void> save(std::int64_t step) {
+    YOKE_TRY(CheckpointJob job, make_checkpoint(*trainer_, spec_, step, communicator_.rank(), communicator_.size()));
+    return writer_->submit(std::move(job));
   }
 
   static void fill_memory(MemoryBytes& memory) {

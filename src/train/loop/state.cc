@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -19,19 +20,19 @@ std::vector<int> deal(const std::vector<FlatEntry>& entries, int ranks) {
   std::vector<std::size_t> order(entries.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return entries[a].numel > entries[b].numel; });
+                   [&](std::size_t a, std::size_t b) { return entries[a].place.numel > entries[b].place.numel; });
   std::vector<std::int64_t> load(static_cast<std::size_t>(ranks));
   std::vector<int> owner(entries.size());
   for (std::size_t i : order) {
     auto least = std::min_element(load.begin(), load.end());
     owner[i] = static_cast<int>(least - load.begin());
-    *least += entries[i].numel;
+    *least += entries[i].place.numel;
   }
   return owner;
 }
 
-Result<void> load_into(const at::Tensor& flat, const FlatEntry& entry, const TensorView* view, const std::string& name,
-                       const std::string& from) {
+Result<at::Tensor> stored(const FlatEntry& entry, const TensorView* view, const std::string& name,
+                          const std::string& from) {
   if (view == nullptr)
     return fail(ErrorKind::failed, fmt::format("{} holds no tensor {}", from, name), "was it written for this model?");
   YOKE_TRY(at::Tensor values, tensor_from(*view, name));
@@ -40,52 +41,80 @@ Result<void> load_into(const at::Tensor& flat, const FlatEntry& entry, const Ten
                 fmt::format("{}: {} has the shape {}, the model's is {}", from, name, c10::str(values.sizes()),
                             c10::str(entry.parameter.sizes())),
                 "was it written for this model?");
+  return values;
+}
+
+// This rank's part of a whole tensor, into its shard of the entry's unit.
+void load_part(Trainer& trainer, const at::Tensor& shard, const FlatEntry& entry, const at::Tensor& values) {
   at::NoGradGuard no_grad;
-  FlatParameters::view(flat, entry).copy_(values);
-  return {};
+  const FlatParameters& flat = trainer.flat();
+  ShardPart part = part_in_shard(flat.map(), entry.place, flat.groups().shard->rank());
+  if (part.numel > 0)
+    shard.narrow(0, part.at, part.numel).copy_(values.reshape({-1}).narrow(0, part.first, part.numel));
 }
 
 }  // namespace
 
-CheckpointJob make_checkpoint(Trainer& trainer, const RunSpec& spec, std::int64_t step, int rank, int ranks) {
+Result<CheckpointJob> make_checkpoint(Trainer& trainer, const RunSpec& spec, std::int64_t step, int rank, int ranks) {
   CheckpointJob job;
   job.step = step;
-  const std::vector<FlatEntry>& entries = trainer.flat().entries();
+  const FlatParameters& flat = trainer.flat();
+  const std::vector<FlatEntry>& entries = flat.entries();
   AdamW& optimizer = trainer.optimizer();
   std::vector<int> owner = deal(entries, ranks);
-  for (std::size_t i = 0; i < entries.size(); ++i) {
-    if (owner[i] != rank) continue;
-    job.model.push_back(snapshot(entries[i].name, FlatParameters::view(optimizer.weights(), entries[i])));
-    job.optimizer.push_back(
-        snapshot(entries[i].name + ".exp_avg", FlatParameters::view(optimizer.exp_avg(), entries[i])));
-    job.optimizer.push_back(
-        snapshot(entries[i].name + ".exp_avg_sq", FlatParameters::view(optimizer.exp_avg_sq(), entries[i])));
+  for (int u = 0; u < flat.unit_count(); ++u) {
+    for (auto [suffix, part] : std::initializer_list<std::pair<const char*, Trainer::Part>>{
+             {"", &AdamW::weights}, {".exp_avg", &AdamW::exp_avg}, {".exp_avg_sq", &AdamW::exp_avg_sq}}) {
+      if (*suffix != 0 && !flat.map().units[static_cast<std::size_t>(u)].trainable) continue;
+      YOKE_TRY(std::vector<at::Tensor> tensors, trainer.whole_unit(fmt::format("checkpoint{}", suffix), u, part));
+      std::size_t next = 0;
+      for (std::size_t i = 0; i < entries.size(); ++i) {
+        if (entries[i].place.unit != u) continue;
+        const at::Tensor& values = tensors[next++];
+        if (owner[i] == rank)
+          (*suffix == 0 ? job.model : job.optimizer).push_back(snapshot(entries[i].name + suffix, values));
+      }
+    }
   }
   job.config_json = hf_config_from_model(spec.model.shape, "float32");
-  job.state_json = nlohmann::json{{"next_step", step},
-                                  {"optimizer_steps", optimizer.steps()},
-                                  {"seed", spec.train.seed},
-                                  {"global_batch", spec.train.global_batch}}
-                       .dump();
+  nlohmann::json state{{"next_step", step},
+                       {"optimizer_steps", optimizer.steps()},
+                       {"seed", spec.train.seed},
+                       {"global_batch", spec.train.global_batch}};
+  if (const auto& scaler = trainer.loss_scaler())
+    state["loss_scale"] = {{"scale", scaler->state().scale}, {"good_steps", scaler->state().good_steps}};
+  job.state_json = state.dump();
   return job;
 }
 
 Result<void> load_checkpoint(Trainer& trainer, const CheckpointReader& reader) {
   AdamW& optimizer = trainer.optimizer();
   for (const FlatEntry& entry : trainer.flat().entries()) {
-    YOKE_TRY_VOID(load_into(optimizer.weights(), entry, reader.find_model(entry.name), entry.name, reader.path()));
-    for (auto [suffix, flat] :
-         {std::pair(".exp_avg", optimizer.exp_avg()), std::pair(".exp_avg_sq", optimizer.exp_avg_sq())})
-      YOKE_TRY_VOID(
-          load_into(flat, entry, reader.find_optimizer(entry.name + suffix), entry.name + suffix, reader.path()));
+    int unit = entry.place.unit;
+    YOKE_TRY(at::Tensor weights, stored(entry, reader.find_model(entry.name), entry.name, reader.path()));
+    load_part(trainer, optimizer.weights(unit), entry, weights);
+    if (!entry.parameter.requires_grad()) continue;
+    for (auto [suffix, shard] :
+         {std::pair(".exp_avg", optimizer.exp_avg(unit)), std::pair(".exp_avg_sq", optimizer.exp_avg_sq(unit))}) {
+      std::string name = entry.name + suffix;
+      YOKE_TRY(at::Tensor moments, stored(entry, reader.find_optimizer(name), name, reader.path()));
+      load_part(trainer, shard, entry, moments);
+    }
   }
   auto state = nlohmann::json::parse(reader.state_json(), nullptr, false);
   if (!state.is_object() || !state.contains("optimizer_steps") || !state["optimizer_steps"].is_number_integer())
     return fail(ErrorKind::failed, fmt::format("{}: its state has no optimizer_steps", reader.path()),
                 "it was not written by this engine");
   optimizer.set_steps(state["optimizer_steps"].get<std::int64_t>());
-  optimizer.publish();
-  return {};
+  if (auto& scaler = trainer.loss_scaler(); scaler && state.contains("loss_scale")) {
+    const auto& saved = state["loss_scale"];
+    if (!saved.is_object() || !saved.value("scale", nlohmann::json()).is_number() ||
+        !saved.value("good_steps", nlohmann::json()).is_number_integer())
+      return fail(ErrorKind::failed, fmt::format("{}: its loss scale is damaged", reader.path()),
+                  "it was not written by this engine");
+    YOKE_TRY_VOID(scaler->restore({saved["scale"].get<double>(), saved["good_steps"].get<std::int64_t>()}));
+  }
+  return trainer.publish_parameters();
 }
 
 Result<void> load_weights(Trainer& trainer, const std::string& folder) {
@@ -104,7 +133,8 @@ Result<void> load_weights(Trainer& trainer, const std::string& folder) {
       name = name.substr(std::string_view("transformer.").size());
       view = weights.find(name);
     }
-    YOKE_TRY_VOID(load_into(trainer.optimizer().weights(), entry, view, name, folder));
+    YOKE_TRY(at::Tensor values, stored(entry, view, name, folder));
+    load_part(trainer, trainer.optimizer().weights(entry.place.unit), entry, values);
     known.insert(name);
   }
   for (const std::string& name : weights.names()) {
@@ -118,8 +148,7 @@ Result<void> load_weights(Trainer& trainer, const std::string& folder) {
       return fail(ErrorKind::failed, fmt::format("{} holds {}, which this model does not have", folder, name),
                   "does its config.json belong to these weights?");
   }
-  trainer.optimizer().publish();
-  return {};
+  return trainer.publish_parameters();
 }
 
 }  // namespace yoke

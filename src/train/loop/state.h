@@ -13,8 +13,9 @@
 namespace yoke {
 
 // This rank's share of a checkpoint after `step` steps: whole tensors, dealt so that every rank writes about as much.
-// The weights are the fp32 (fp64) ones that the optimizer works on.
-CheckpointJob make_checkpoint(Trainer& trainer, const RunSpec& spec, std::int64_t step, int rank, int ranks);
+// The weights are the fp32 (fp64) ones that the optimizer works on. Every rank calls it: shards are put together unit
+// by unit.
+Result<CheckpointJob> make_checkpoint(Trainer& trainer, const RunSpec& spec, std::int64_t step, int rank, int ranks);
 
 // Weights, moments and step count; every tensor must be there in the right shape.
 Result<void> load_checkpoint(Trainer& trainer, const CheckpointReader& reader);

@@ -4,8 +4,11 @@
 #include <ATen/core/grad_mode.h>
 
 #include <chrono>
+#include <cmath>
 
+#include "core/base/text.h"
 #include "train/comm/memory.h"
+#include "train/nn/weight_access.h"
 
 namespace yoke {
 namespace {
@@ -53,16 +56,40 @@ Result<std::unique_ptr<Trainer>> Trainer::make(const RunSpec& spec, Communicator
     MemoryScope scope(MemoryPart::parameters);
     trainer->model_ = make_transformer(spec.model.shape, type, device, spec.train.recompute);
   }
-  YOKE_TRY(trainer->flat_, FlatParameters::make(trainer->model_->ordered_parameters()));
-  trainer->parallel_ = std::make_unique<DataParallel>(
-      trainer->flat_, communicator,
-      BucketOptions{spec.train.bucket_mib * (1 << 20), spec.train.first_bucket_mib * (1 << 20)});
-  trainer->optimizer_ = std::make_unique<AdamW>(trainer->flat_, spec.train.optimizer);
+  for (const std::string& pattern : spec.train.freeze) {
+    bool any = false;
+    for (const auto& [name, parameter] : trainer->model_->ordered_parameters()) {
+      if (!fits_pattern(name, pattern)) continue;
+      any = true;
+      at::Tensor(parameter).set_requires_grad(false);
+    }
+    if (!any)
+      return fail(ErrorKind::usage, fmt::format("train.freeze: no parameter's name fits \"{}\"", pattern),
+                  "names are those of Hugging Face's files, as in \"model.layers.0.mlp.up_proj.weight\"");
+  }
+  if (type == at::kHalf) trainer->scaler_.emplace(spec.train.loss_scale);
+  const ParallelSpec& parallel = spec.parallel;
+  int zero = static_cast<int>(parallel.zero);
+  YOKE_TRY(trainer->axis_, DataAxis::make(communicator, zero, parallel.shard_group));
+  FlatOptions options{.zero = zero,
+                      .bucket_bytes = spec.train.bucket_mib * (1 << 20),
+                      .first_bucket_bytes = spec.train.first_bucket_mib * (1 << 20),
+                      .least_unit_bytes = spec.train.first_bucket_mib * (1 << 20)};
+  YOKE_TRY(trainer->flat_,
+           FlatParameters::make(trainer->model_->ordered_parameters(), trainer->axis_->groups(), options));
+  trainer->parallel_ = std::make_unique<DataParallel>(*trainer->flat_);
+  if (zero == 3) {
+    trainer->gather_ = std::make_unique<GatherOnUse>(*trainer->flat_);
+    weight_listener = &GatherOnUse::before_use;
+  }
+  trainer->optimizer_ = std::make_unique<AdamW>(*trainer->flat_, spec.train.optimizer);
   return trainer;
 }
 
+Trainer::~Trainer() = default;
+
 Result<void> Trainer::set_parameter(const std::string& name, const at::Tensor& values) {
-  for (const FlatEntry& entry : flat_.entries()) {
+  for (const FlatEntry& entry : flat_->entries()) {
     if (entry.name != name) continue;
     if (!values.sizes().equals(entry.parameter.sizes()))
       return fail(ErrorKind::failed,
@@ -70,18 +97,19 @@ Result<void> Trainer::set_parameter(const std::string& name, const at::Tensor& v
                               c10::str(entry.parameter.sizes())),
                   "do the weights belong to this config.json?");
     at::NoGradGuard no_grad;
-    FlatParameters::view(optimizer_->weights(), entry).copy_(values);
-    FlatParameters::view(flat_.values(), entry).copy_(values);
+    ShardPart part = part_in_shard(flat_->map(), entry.place, axis_->groups().shard->rank());
+    if (part.numel == 0) return {};
+    optimizer_->weights(entry.place.unit)
+        .narrow(0, part.at, part.numel)
+        .copy_(values.reshape({-1}).narrow(0, part.first, part.numel));
     return {};
   }
   return fail(ErrorKind::failed, fmt::format("the model has no parameter {}", name));
 }
 
-Result<void> Trainer::broadcast_parameters() {
-  YOKE_TRY(WorkPtr work, communicator_.broadcast("weights", optimizer_->weights()));
-  YOKE_TRY_VOID(work->wait());
+Result<void> Trainer::publish_parameters() {
   optimizer_->publish();
-  return {};
+  return flat_->gather_values(/*frozen_too=*/true);
 }
 
 Result<StepResult> Trainer::step(std::int64_t step, const Batch& batch, bool stop) {
@@ -91,8 +119,10 @@ Result<StepResult> Trainer::step(std::int64_t step, const Batch& batch, bool sto
   YOKE_CHECK(micro > 0 && batch.rows % micro == 0, "{} rows in micro-batches of {}", batch.rows, micro);
   auto expected = static_cast<double>(train.global_batch * batch.sequence);
 
+  double scale = result.loss_scale = scaler_ ? scaler_->scale() : 1;
+
   Stopwatch watch;
-  flat_.zero_gradients();
+  flat_->zero_gradients();
   result.optimizer_seconds += watch.lap();
   // Every rank's loss, counted tokens and wish to stop, summed.
   at::Tensor sums = at::zeros({3}, at::kDouble);
@@ -102,22 +132,28 @@ Result<StepResult> Trainer::step(std::int64_t step, const Batch& batch, bool sto
   at::Tensor reduced_sums;
   WorkPtr sums_work;
   for (std::int64_t first = 0; first < batch.rows; first += micro) {
+    bool last = first + micro == batch.rows;
     at::Tensor inputs = rows_of(batch.inputs, batch, first, micro, device_),
                targets = rows_of(batch.targets, batch, first, micro, device_);
-    at::Tensor loss = model_->loss(inputs, targets, 1 / expected);
-    sum[0] += loss.item<double>();
+    if (gather_ != nullptr) gather_->begin("train");
+    at::Tensor loss = model_->loss(inputs, targets, scale / expected);
+    sum[0] += loss.item<double>() / scale;
     result.forward_seconds += watch.lap();
-    if (first + micro == batch.rows) {
+    if (last) {
       reduced_sums = sums.to(device_);
       YOKE_TRY(sums_work, communicator_.all_reduce("loss and tokens", reduced_sums));
-      parallel_->synchronize_next_backward();
     }
+    parallel_->begin_backward(last);
     loss.backward();
     result.backward_seconds += watch.lap();
+    YOKE_TRY(Seconds exposed, parallel_->finish_backward());
+    result.exposed_seconds += exposed.value;
+    if (gather_ != nullptr) {
+      YOKE_TRY(Seconds waited, gather_->end());
+      result.exposed_seconds += waited.value;
+    }
+    watch.lap();
   }
-  YOKE_TRY(Seconds exposed, parallel_->finish());
-  result.exposed_seconds = exposed.value;
-  watch.lap();
   YOKE_TRY_VOID(sums_work->wait());
   result.exposed_seconds += watch.lap();
 
@@ -127,23 +163,84 @@ Result<StepResult> Trainer::step(std::int64_t step, const Batch& batch, bool sto
   result.stop = sum[2] > 0;
   double to_mean = sum[1] > 0 ? expected / sum[1] : 0;  // exactly 1 when every token counts
   result.loss = sum[0] * to_mean;
-  result.grad_norm = gradient_norm(flat_.gradients()) * to_mean;
-  if (keep_gradients_) kept_gradients_ = flat_.gradients() * to_mean;
+  YOKE_TRY(double squares, sum_over_shards(sum_of_squared_gradients(*flat_)));
+  to_mean /= scale;
+  result.grad_norm = std::sqrt(squares) * to_mean;
+  if (keep_gradients_) YOKE_TRY_VOID(keep_gradients_of_step(to_mean));
   result.learning_rate = learning_rate(train.optimizer, train.schedule, train.steps, step);
+  // All ranks see the same norm, so all come to the same decision.
+  if (scaler_) result.skipped = !scaler_->update(!std::isfinite(result.grad_norm));
+  if (result.skipped) return result;
   optimizer_->step(result.learning_rate, to_mean * clip_factor(result.grad_norm, train.optimizer.clip));
   result.optimizer_seconds += watch.lap();
+  YOKE_TRY_VOID(flat_->gather_values());
+  result.exposed_seconds += watch.lap();
   return result;
+}
+
+// Each copy's shards are the same, so the sum over one shard group is that over all parameters.
+Result<double> Trainer::sum_over_shards(double mine) {
+  Communicator& group = *axis_->groups().shard;
+  if (group.size() == 1) return mine;
+  at::Tensor sum = at::full({1}, mine, at::TensorOptions().dtype(at::kDouble).device(device_));
+  YOKE_TRY(WorkPtr work, group.all_reduce("gradient norm", sum));
+  YOKE_TRY_VOID(work->wait());
+  return sum.item<double>();
+}
+
+Result<std::vector<at::Tensor>> Trainer::whole_unit(const std::string& name, int unit, Part part) {
+  YOKE_TRY(at::Tensor whole, flat_->gather(name, unit, (optimizer_.get()->*part)(unit)));
+  std::vector<at::Tensor> tensors;
+  for (const FlatEntry& entry : flat_->entries())
+    if (entry.place.unit == unit) tensors.push_back(FlatParameters::view(whole, entry));
+  return tensors;
+}
+
+Result<void> Trainer::keep_gradients_of_step(double scale) {
+  for (int u = 0; u < flat_->unit_count(); ++u) {
+    if (!flat_->gradient_shard(u).defined()) continue;
+    YOKE_TRY(at::Tensor whole, flat_->gather("kept gradients", u, flat_->gradient_shard(u)));
+    for (const FlatEntry& entry : flat_->entries())
+      if (entry.place.unit == u) kept_gradients_[entry.name] = FlatParameters::view(whole, entry) * scale;
+  }
+  return {};
+}
+
+Result<std::map<std::string, at::Tensor>> Trainer::whole_weights() {
+  std::map<std::string, at::Tensor> weights;
+  for (int u = 0; u < flat_->unit_count(); ++u) {
+    YOKE_TRY(std::vector<at::Tensor> tensors, whole_unit("weights", u, &AdamW::weights));
+    std::size_t next = 0;
+    for (const FlatEntry& entry : flat_->entries())
+      if (entry.place.unit == u) weights[entry.name] = tensors[next++].clone();
+  }
+  return weights;
 }
 
 Result<std::pair<double, std::int64_t>> Trainer::validate(const std::vector<Batch>& batches) {
   at::NoGradGuard no_grad;
   at::Tensor sums = at::zeros({2}, at::kDouble);
   auto* sum = sums.mutable_data_ptr<double>();
-  for (const Batch& batch : batches) {
+  // With sharded parameters every rank must take part in every forward pass: a rank with fewer batches runs an empty
+  // one.
+  std::int64_t passes = static_cast<std::int64_t>(batches.size());
+  if (gather_ != nullptr) {
+    at::Tensor most = at::full({1}, passes, at::TensorOptions().dtype(at::kLong).device(device_));
+    YOKE_TRY(WorkPtr work, communicator_.all_reduce("validation batches", most, ReduceOp::max));
+    YOKE_TRY_VOID(work->wait());
+    passes = most.item<std::int64_t>();
+  }
+  auto length = static_cast<std::size_t>(spec_.data.sequence);
+  Batch empty{1, spec_.data.sequence, std::vector<std::int64_t>(length),
+              std::vector<std::int64_t>(length, ignored_target), 0};
+  for (std::size_t i = 0; i < static_cast<std::size_t>(passes); ++i) {
+    const Batch& batch = i < batches.size() ? batches[i] : empty;
     at::Tensor inputs = rows_of(batch.inputs, batch, 0, batch.rows, device_),
                targets = rows_of(batch.targets, batch, 0, batch.rows, device_);
+    if (gather_ != nullptr) gather_->begin("validate");
     sum[0] += model_->loss(inputs, targets, 1).item<double>();
     sum[1] += static_cast<double>(batch.valid);
+    if (gather_ != nullptr) YOKE_TRY_VOID(gather_->end());
   }
   at::Tensor reduced = sums.to(device_);
   YOKE_TRY(WorkPtr work, communicator_.all_reduce("validation loss", reduced));

@@ -2,6 +2,7 @@
 
 #include "train/nn/families.h"
 #include "train/nn/functions.h"
+#include "train/nn/weight_access.h"
 
 namespace yoke {
 namespace {
@@ -33,6 +34,13 @@ class Gpt2 final : public Transformer {
   };
   struct Layer {
     Affine attention_norm, qkv, out, mlp_norm, up, down;
+
+    std::vector<at::Tensor> weights() const {
+      std::vector<at::Tensor> all;
+      for (const Affine* a : {&attention_norm, &qkv, &out, &mlp_norm, &up, &down})
+        all.insert(all.end(), {a->weight, a->bias});
+      return all;
+    }
   };
 
   Affine norm(const std::string& name) {
@@ -43,10 +51,12 @@ class Gpt2 final : public Transformer {
   }
 
   at::Tensor hidden(const at::Tensor& inputs) override {
-    at::Tensor x = at::embedding(tokens_, inputs) + positions_.narrow(0, 0, inputs.size(1));
+    at::Tensor x = embed(tokens_, inputs);
+    use_weight(positions_);
+    x = x + positions_.narrow(0, 0, inputs.size(1));
     for (const Layer& layer : layers_) {
       if (recompute_ == Recompute::full)
-        x = recompute([this, &layer](const at::Tensor& in) { return forward_layer(layer, in); }, x);
+        x = recompute([this, &layer](const at::Tensor& in) { return forward_layer(layer, in); }, x, layer.weights());
       else
         x = forward_layer(layer, x);
     }
@@ -56,7 +66,7 @@ class Gpt2 final : public Transformer {
   const at::Tensor& head_weight() const override { return head_; }
 
   at::Tensor layer_norm(const at::Tensor& x, const Affine& w) const {
-    return at::layer_norm(x, {model_.hidden}, w.weight, w.bias, model_.norm_eps);
+    return yoke::layer_norm(x, w.weight, w.bias, model_.norm_eps);
   }
 
   // What selective recomputation makes again: the norms' outputs and the GELU's.

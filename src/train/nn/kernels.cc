@@ -32,5 +32,9 @@ template <>
 const Kernels<c10::BFloat16>& kernels<c10::BFloat16>() {
   return *chosen().bf16;
 }
+template <>
+const Kernels<c10::Half>& kernels<c10::Half>() {
+  return *chosen().f16;
+}
 
 }  // namespace yoke

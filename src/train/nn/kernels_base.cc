@@ -11,6 +11,6 @@ namespace {
 #include "train/nn/kernels.inc"
 }  // namespace
 
-KernelTables kernels_base() { return {&table<float>, &table<double>, &table<c10::BFloat16>}; }
+KernelTables kernels_base() { return {&table<float>, &table<double>, &table<c10::BFloat16>, &table<c10::Half>}; }
 
 }  // namespace yoke

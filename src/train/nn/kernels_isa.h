@@ -9,6 +9,7 @@ struct KernelTables {
   const Kernels<float>* f32;
   const Kernels<double>* f64;
   const Kernels<c10::BFloat16>* bf16;
+  const Kernels<c10::Half>* f16;
 };
 
 KernelTables kernels_base();

@@ -37,10 +37,12 @@ class Llama final : public Transformer {
 
   at::Tensor hidden(const at::Tensor& inputs) override {
     prepare_rotary(inputs.size(1));
-    at::Tensor x = at::embedding(embedding_, inputs);
+    at::Tensor x = embed(embedding_, inputs);
     for (const Layer& layer : layers_) {
       if (recompute_ == Recompute::full)
-        x = recompute([this, &layer](const at::Tensor& in) { return forward_layer(layer, in); }, x);
+        x = recompute([this, &layer](const at::Tensor& in) { return forward_layer(layer, in); }, x,
+                      {layer.attention_norm, layer.q, layer.k, layer.v, layer.o, layer.mlp_norm, layer.gate, layer.up,
+                       layer.down});
       else
         x = forward_layer(layer, x);
     }

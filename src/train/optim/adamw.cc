@@ -14,23 +14,53 @@ namespace yoke {
 AdamW::AdamW(FlatParameters& flat, const OptimizerSpec& spec) : flat_(flat), spec_(spec) {
   at::NoGradGuard no_grad;
   MemoryScope scope(MemoryPart::optimizer);
-  weights_ = flat.wide() ? flat.values() : flat.values().to(at::kFloat);
-  exp_avg_ = at::zeros_like(weights_);
-  exp_avg_sq_ = at::zeros_like(weights_);
-  steps_ = at::zeros({}, weights_.options().dtype(at::kFloat));
-  const std::vector<FlatEntry>& entries = flat.entries();
-  for (std::size_t i = 0; i < entries.size();) {
-    auto decays = [&](const FlatEntry& e) { return spec.decay == Decay::all || e.parameter.dim() >= 2; };
-    bool decay = decays(entries[i]);
-    std::int64_t first = entries[i].offset, numel = 0;
-    for (; i < entries.size() && decays(entries[i]) == decay; ++i) numel += entries[i].numel;
-    Segment& segment = decay ? decayed_ : plain_;
-    segment.weights.push_back(weights_.narrow(0, first, numel));
-    segment.gradients.push_back(flat.gradients().narrow(0, first, numel));
-    segment.exp_avg.push_back(exp_avg_.narrow(0, first, numel));
-    segment.exp_avg_sq.push_back(exp_avg_sq_.narrow(0, first, numel));
-    segment.steps.push_back(steps_);
+  const ShardMap& map = flat.map();
+  std::int64_t total = 0;
+  for (int u = 0; u < flat.unit_count(); ++u) {
+    first_.push_back(total);
+    total += map.units[static_cast<std::size_t>(u)].trainable ? map.shard(u) : 0;
   }
+  at::TensorOptions options = flat.gradient_options();
+  if (!flat.wide()) weights_ = at::zeros({total}, options);
+  exp_avg_ = at::zeros({total}, options);
+  exp_avg_sq_ = at::zeros({total}, options);
+  steps_ = at::zeros({}, options.dtype(at::kFloat));
+  for (int u = 0; u < flat.unit_count(); ++u)
+    if (!flat.wide() && flat.gradient_shard(u).defined()) shard(weights_, u).copy_(flat.value_shard(u));
+
+  // Runs of entries with the same decay, one after the other in the same shard.
+  auto decays = [&](const FlatEntry& e) { return spec.decay == Decay::all || e.parameter.dim() >= 2; };
+  int rank = flat.groups().shard->rank();
+  struct Run {
+    int unit = -1;
+    bool decay = false;
+    std::int64_t first = 0, numel = 0;
+  } run;
+  auto close = [&] {
+    if (run.numel == 0) return;
+    Segment& segment = run.decay ? decayed_ : plain_;
+    segment.weights.push_back(weights(run.unit).narrow(0, run.first, run.numel));
+    segment.gradients.push_back(flat.gradient_shard(run.unit).narrow(0, run.first, run.numel));
+    segment.exp_avg.push_back(exp_avg(run.unit).narrow(0, run.first, run.numel));
+    segment.exp_avg_sq.push_back(exp_avg_sq(run.unit).narrow(0, run.first, run.numel));
+    segment.steps.push_back(steps_);
+  };
+  for (const FlatEntry& entry : flat.entries()) {
+    ShardPart part = part_in_shard(map, entry.place, rank);
+    if (part.numel == 0 || !entry.parameter.requires_grad()) continue;
+    bool decay = decays(entry);
+    if (run.unit == entry.place.unit && run.decay == decay && run.first + run.numel == part.at) {
+      run.numel += part.numel;
+      continue;
+    }
+    close();
+    run = {entry.place.unit, decay, part.at, part.numel};
+  }
+  close();
+}
+
+at::Tensor AdamW::shard(const at::Tensor& all, int unit) const {
+  return all.narrow(0, first_[static_cast<std::size_t>(unit)], flat_.map().shard(unit));
 }
 
 void AdamW::step(double learning_rate, double gradient_scale) {
@@ -52,7 +82,8 @@ void AdamW::step(double learning_rate, double gradient_scale) {
 void AdamW::publish() {
   if (flat_.wide()) return;
   at::NoGradGuard no_grad;
-  flat_.values().copy_(weights_);
+  for (int u = 0; u < flat_.unit_count(); ++u)
+    if (flat_.gradient_shard(u).defined()) flat_.value_shard(u).copy_(shard(weights_, u));
 }
 
 std::int64_t AdamW::steps() const { return static_cast<std::int64_t>(steps_.item<float>()); }
@@ -78,11 +109,19 @@ double sum_of_squares(const T* x, std::int64_t n) {
 
 }  // namespace
 
-double gradient_norm(const at::Tensor& gradients) {
-  if (!gradients.is_cpu()) return at::linalg_vector_norm(gradients, 2, std::nullopt, false, at::kDouble).item<double>();
-  if (gradients.scalar_type() == at::kDouble)
-    return std::sqrt(sum_of_squares(gradients.const_data_ptr<double>(), gradients.numel()));
-  return std::sqrt(sum_of_squares(gradients.const_data_ptr<float>(), gradients.numel()));
+double sum_of_squared_gradients(const FlatParameters& flat) {
+  double total = 0;
+  for (int u = 0; u < flat.unit_count(); ++u) {
+    const at::Tensor& g = flat.gradient_shard(u);
+    if (!g.defined()) continue;
+    if (!g.is_cpu())
+      total += at::linalg_vector_norm(g, 2, std::nullopt, false, at::kDouble).square().item<double>();
+    else if (g.scalar_type() == at::kDouble)
+      total += sum_of_squares(g.const_data_ptr<double>(), g.numel());
+    else
+      total += sum_of_squares(g.const_data_ptr<float>(), g.numel());
+  }
+  return total;
 }
 
 double clip_factor(double norm, double clip) { return clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0; }

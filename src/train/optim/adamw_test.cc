@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "train/comm/shared_memory.h"
+#include "train/parallel/data_axis.h"
+
 namespace yoke {
 namespace {
 
@@ -33,10 +36,15 @@ TEST(AdamW, EqualsThePaper) {
     for (Decay decay : {Decay::all, Decay::matrices}) {
       at::Tensor matrix = at::randn({7, 5}).to(type).requires_grad_(true),
                  vector = at::randn({9}).to(type).requires_grad_(true);
-      auto flat = FlatParameters::make({{"matrix", matrix}, {"vector", vector}});
-      ASSERT_TRUE(flat);
+      auto alone = thread_group("data", 1, Seconds(1));
+      auto axis = DataAxis::make(*alone[0], 0, 0);
+      ASSERT_TRUE(axis);
+      auto made = FlatParameters::make({{"matrix", matrix}, {"vector", vector}}, (*axis)->groups(), {});
+      ASSERT_TRUE(made);
+      FlatParameters& flat = **made;
+      ASSERT_EQ(flat.unit_count(), 1);
       OptimizerSpec spec{.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.3, .decay = decay};
-      AdamW optimizer(*flat, spec);
+      AdamW optimizer(flat, spec);
       std::vector<Reference> references;
       for (const at::Tensor& p : {matrix, vector}) {
         std::size_t n = static_cast<std::size_t>(p.numel());
@@ -46,30 +54,38 @@ TEST(AdamW, EqualsThePaper) {
       }
       for (int s = 0; s < 5; ++s) {
         double scale = s % 2 == 0 ? 1.0 : 0.25;
-        flat->gradients().normal_();
+        flat.gradient_shard(0).normal_();
         for (std::size_t i = 0; i < 2; ++i)
-          references[i].step(numbers(FlatParameters::view(flat->gradients(), flat->entries()[i]) * scale), 1e-2);
+          references[i].step(numbers(FlatParameters::view(flat.gradients(0), flat.entries()[i]) * scale), 1e-2);
         optimizer.step(1e-2, scale);
       }
       double tolerance =
           type == at::kDouble ? 1e-7 : 2e-6;  // libtorch's bias corrections pass through fp32 step counts
       for (std::size_t i = 0; i < 2; ++i) {
-        std::vector<double> ours = numbers(FlatParameters::view(optimizer.weights(), flat->entries()[i]));
+        std::vector<double> ours = numbers(FlatParameters::view(optimizer.weights(0), flat.entries()[i]));
         for (std::size_t j = 0; j < ours.size(); ++j) EXPECT_NEAR(ours[j], references[i].w[j], tolerance);
       }
       EXPECT_EQ(optimizer.steps(), 5);
       // The parameters are the master weights, rounded.
-      EXPECT_TRUE(at::equal(flat->values(), optimizer.weights().to(type)));
-      EXPECT_TRUE(at::equal(matrix.detach().reshape({-1}), flat->values().narrow(0, 0, 35)));
+      EXPECT_TRUE(at::equal(flat.values(0), optimizer.weights(0).to(type)));
+      EXPECT_TRUE(at::equal(matrix.detach().reshape({-1}), flat.values(0).narrow(0, 0, 35)));
     }
   }
 }
 
 TEST(AdamW, GradientNormAndClip) {
-  at::Tensor x = at::randn({100003}, at::kDouble);
-  double exact = x.norm().item<double>();
-  EXPECT_NEAR(gradient_norm(x), exact, 1e-10 * exact);
-  EXPECT_NEAR(gradient_norm(x.to(at::kFloat)), exact, 1e-6 * exact);
+  for (at::ScalarType type : {at::kDouble, at::kFloat}) {
+    at::Tensor p = at::zeros({100003}, type).requires_grad_(true);
+    auto alone = thread_group("data", 1, Seconds(1));
+    auto axis = DataAxis::make(*alone[0], 0, 0);
+    ASSERT_TRUE(axis);
+    auto flat = FlatParameters::make({{"p", p}}, (*axis)->groups(), {});
+    ASSERT_TRUE(flat);
+    at::Tensor g = at::randn({100003}, at::kDouble).to(type);
+    FlatParameters::view((*flat)->gradients(0), (*flat)->entries()[0]).copy_(g);
+    double exact = g.to(at::kDouble).norm().item<double>();
+    EXPECT_NEAR(std::sqrt(sum_of_squared_gradients(**flat)), exact, (type == at::kDouble ? 1e-10 : 1e-6) * exact);
+  }
   EXPECT_EQ(clip_factor(0.5, 1), 1);
   EXPECT_EQ(clip_factor(4, 0), 1);
   EXPECT_DOUBLE_EQ(clip_factor(4, 1), 1 / (4 + 1e-6));

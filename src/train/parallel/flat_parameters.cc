@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "train/comm/memory.h"
@@ -13,69 +14,161 @@ namespace {
 
 // A parameter's place in the flat gradients as a tensor of its own: torch::optim's zero_grad() detaches gradients in
 // place, which autograd forbids for views.
-at::Tensor gradient_place(const at::Tensor& gradients, const FlatEntry& entry) {
-  return FlatParameters::view(gradients, entry).variable_data();
+at::Tensor gradient_place(const at::Tensor& unit, const FlatEntry& entry) {
+  return FlatParameters::view(unit, entry).variable_data();
+}
+
+std::vector<int> units_of(const std::vector<ParameterSize>& sizes, const FlatOptions& options, double value_bytes,
+                          double gradient_bytes) {
+  if (options.zero == 3) return layer_units(sizes, options.least_unit_bytes / value_bytes);
+  return bucket_units(sizes, options.bucket_bytes / gradient_bytes, options.first_bucket_bytes / gradient_bytes);
+}
+
+// This rank's shard of a flat unit, in place.
+at::Tensor shard_of(const at::Tensor& unit, const Communicator& group) {
+  std::int64_t size = unit.numel() / group.size();
+  return unit.narrow(0, group.rank() * size, size);
 }
 
 }  // namespace
 
-Result<FlatParameters> FlatParameters::make(const std::vector<std::pair<std::string, at::Tensor>>& named) {
-  FlatParameters flat;
+Result<std::unique_ptr<FlatParameters>> FlatParameters::make(
+    const std::vector<std::pair<std::string, at::Tensor>>& named, DataGroups groups, const FlatOptions& options) {
+  std::unique_ptr<FlatParameters> flat(new FlatParameters);
+  flat->zero_ = options.zero;
+  flat->groups_ = groups;
+  auto first = std::find_if(named.begin(), named.end(), [](const auto& each) { return each.second.requires_grad(); });
+  if (first == named.end()) return fail(ErrorKind::usage, "the module has no parameter that needs a gradient");
   std::unordered_set<const void*> seen;
-  std::int64_t numel = 0;
+  std::vector<ParameterSize> sizes;
   for (const auto& [name, parameter] : named) {
-    if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
-    const at::Tensor& first = flat.entries_.empty() ? parameter : flat.entries_.front().parameter;
-    if (parameter.options().dtype() != first.options().dtype() || parameter.device() != first.device() ||
-        !parameter.is_floating_point())
-      return fail(
-          ErrorKind::usage,
-          fmt::format("parameter {} is {} on {}, but {} is {} on {}", name, c10::toString(parameter.scalar_type()),
-                      parameter.device().str(), flat.entries_.empty() ? name : flat.entries_.front().name,
-                      c10::toString(first.scalar_type()), first.device().str()),
-          "move the module to one floating-point dtype and one device first");
-    flat.entries_.push_back({name, parameter, numel, parameter.numel()});
-    numel += parameter.numel();
+    if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
+    bool trainable = parameter.requires_grad();
+    if (parameter.options().dtype() != first->second.options().dtype() ||
+        parameter.device() != first->second.device() || !parameter.is_floating_point()) {
+      if (!trainable && options.zero < 3) continue;
+      return fail(ErrorKind::usage,
+                  fmt::format("parameter {} is {} on {}, but {} is {} on {}", name,
+                              c10::toString(parameter.scalar_type()), parameter.device().str(), first->first,
+                              c10::toString(first->second.scalar_type()), first->second.device().str()),
+                  "move the module to one floating-point dtype and one device first");
+    }
+    flat->entries_.push_back({name, parameter, {}});
+    sizes.push_back({name, parameter.numel(), trainable});
   }
-  if (flat.entries_.empty()) return fail(ErrorKind::usage, "the module has no parameter that needs a gradient");
 
   at::NoGradGuard no_grad;
-  at::TensorOptions options = flat.entries_.front().parameter.options().requires_grad(false);
-  {
-    MemoryScope scope(MemoryPart::parameters);
-    flat.values_ = at::empty({numel}, options);
+  flat->value_options_ = flat->entries_.front().parameter.options().requires_grad(false);
+  bool fp64 = flat->value_options_.dtype() == at::kDouble;
+  flat->gradient_options_ = flat->value_options_.dtype(fp64 ? at::kDouble : at::kFloat);
+  auto value_bytes = static_cast<double>(flat->value_options_.dtype().itemsize()),
+       gradient_bytes = static_cast<double>(flat->gradient_options_.dtype().itemsize());
+  flat->map_ = make_shard_map(sizes, units_of(sizes, options, value_bytes, gradient_bytes), groups.shard->size());
+  for (std::size_t i = 0; i < flat->entries_.size(); ++i) flat->entries_[i].place = flat->map_.entries[i];
+
+  const ShardMap& map = flat->map_;
+  Communicator& reducer = groups.shard->size() > 1 ? *groups.shard : *groups.replica;
+  auto zeros = [&](Communicator& owner, std::int64_t numel, const at::TensorOptions& dtype, MemoryPart part) {
+    MemoryScope scope(part);
+    at::Tensor tensor = owner.shared_empty(numel, dtype);
+    return tensor.zero_();
+  };
+  at::Tensor all_values, all_value_shards, all_gradient_shards;
+  std::int64_t shards = map.padded() / map.shards;
+  if (options.zero < 3)
+    all_values = zeros(*groups.shard, map.padded(), flat->value_options_, MemoryPart::parameters);
+  else
+    all_value_shards = zeros(*groups.shard, shards, flat->value_options_, MemoryPart::parameters);
+  std::int64_t trainable = 0;  // frozen units have no gradients
+  for (const ShardUnit& unit : map.units) trainable += unit.trainable ? unit.padded : 0;
+  if (options.zero < 2)
+    flat->all_gradients_ = zeros(reducer, trainable, flat->gradient_options_, MemoryPart::gradients);
+  else
+    all_gradient_shards =
+        zeros(*groups.replica, trainable / map.shards, flat->gradient_options_, MemoryPart::gradients);
+  std::int64_t next = 0;  // in the gradients
+  for (int u = 0; u < flat->unit_count(); ++u) {
+    const ShardUnit& shape = map.units[static_cast<std::size_t>(u)];
+    Unit unit;
+    if (options.zero < 3) {
+      unit.values = all_values.narrow(0, shape.first, shape.padded);
+      unit.value_shard = shard_of(unit.values, *groups.shard);
+    } else {
+      unit.values = at::empty({shape.padded}, flat->value_options_);
+      unit.value_shard = all_value_shards.narrow(0, shape.first / map.shards, map.shard(u));
+    }
+    if (shape.trainable && options.zero < 2) {
+      unit.gradients = flat->all_gradients_.narrow(0, next, shape.padded);
+      unit.gradient_shard = shard_of(unit.gradients, *groups.shard);
+    } else if (shape.trainable) {
+      unit.gradient_shard = all_gradient_shards.narrow(0, next / map.shards, map.shard(u));
+    }
+    next += shape.trainable ? shape.padded : 0;
+    flat->units_.push_back(std::move(unit));
   }
-  {
-    MemoryScope scope(MemoryPart::gradients);
-    flat.gradients_ = at::zeros({numel}, options.dtype(options.dtype() == at::kDouble ? at::kDouble : at::kFloat));
-  }
-  for (FlatEntry& entry : flat.entries_) {
-    at::Tensor place = view(flat.values_, entry);
-    place.copy_(entry.parameter.detach());
+  for (FlatEntry& entry : flat->entries_) {
+    const Unit& unit = flat->units_[static_cast<std::size_t>(entry.place.unit)];
+    at::Tensor old = entry.parameter.detach().reshape({-1}), place = view(unit.values, entry);
+    if (options.zero < 3) {
+      place.copy_(entry.parameter.detach());
+    } else {
+      ShardPart part = part_in_shard(map, entry.place, groups.shard->rank());
+      unit.value_shard.narrow(0, part.at, part.numel).copy_(old.narrow(0, part.first, part.numel));
+    }
     entry.parameter.set_data(place);
-    if (flat.wide()) entry.parameter.mutable_grad() = gradient_place(flat.gradients_, entry);
+    if (options.zero < 2 && flat->wide() && entry.parameter.requires_grad())
+      entry.parameter.mutable_grad() = gradient_place(unit.gradients, entry);
   }
+  if (options.zero == 3)
+    for (int u = 0; u < flat->unit_count(); ++u) flat->give_values(u, {});
   return flat;
 }
 
-at::Tensor FlatParameters::view(const at::Tensor& flat, const FlatEntry& entry) {
-  return flat.narrow(0, entry.offset, entry.numel).view(entry.parameter.sizes());
+at::Tensor FlatParameters::view(const at::Tensor& unit, const FlatEntry& entry) {
+  return unit.narrow(0, entry.place.offset, entry.place.numel).view(entry.parameter.sizes());
+}
+
+void FlatParameters::give_values(int unit, const at::Tensor& buffer) {
+  const c10::Storage& place = values(unit).storage();
+  c10::DataPtr data(nullptr, value_options_.device());
+  if (buffer.defined()) data = buffer.storage().set_data_ptr(c10::DataPtr(nullptr, value_options_.device()));
+  place.set_data_ptr(std::move(data));
 }
 
 void FlatParameters::zero_gradients() {
-  gradients_.zero_();
+  if (zero_ < 2) all_gradients_.zero_();
   for (FlatEntry& entry : entries_) {
-    if (!wide())
+    if (!entry.parameter.requires_grad()) continue;
+    if (zero_ >= 2 || !wide())
       entry.parameter.mutable_grad().reset();
     else if (!entry.parameter.grad().defined())
-      entry.parameter.mutable_grad() = gradient_place(gradients_, entry);
+      entry.parameter.mutable_grad() = gradient_place(gradients(entry.place.unit), entry);
   }
+  if (zero_ >= 2)
+    for (const Unit& unit : units_)
+      if (unit.gradient_shard.defined()) unit.gradient_shard.zero_();
+}
+
+void FlatParameters::open_gradients(int unit) {
+  at::Tensor& gradients = units_[static_cast<std::size_t>(unit)].gradients;
+  if (gradients.defined()) return;
+  const ShardUnit& shape = map_.units[static_cast<std::size_t>(unit)];
+  MemoryScope scope(MemoryPart::communication);
+  gradients = groups_.shard->shared_empty(shape.padded, gradient_options_);
+  gradients.narrow(0, shape.numel, shape.padded - shape.numel).zero_();
 }
 
 void FlatParameters::collect_gradient(const FlatEntry& entry) {
   at::NoGradGuard no_grad;
   at::Tensor& grad = const_cast<at::Tensor&>(entry.parameter).mutable_grad();
-  at::Tensor place = gradient_place(gradients_, entry);
+  if (zero_ >= 2) {
+    if (!grad.defined()) return;
+    open_gradients(entry.place.unit);
+    view(gradients(entry.place.unit), entry).copy_(grad);
+    grad.reset();
+    return;
+  }
+  at::Tensor place = gradient_place(gradients(entry.place.unit), entry);
   if (!wide()) {
     if (grad.defined()) place.add_(grad);
     grad.reset();
@@ -88,6 +181,40 @@ void FlatParameters::collect_gradient(const FlatEntry& entry) {
   else
     place.zero_();
   grad = place;
+}
+
+void FlatParameters::zero_missing(int unit, const std::vector<bool>& arrived) {
+  open_gradients(unit);
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (entries_[i].place.unit == unit && !arrived[i]) view(gradients(unit), entries_[i]).zero_();
+}
+
+at::Tensor FlatParameters::take_gradients(int unit) {
+  return std::exchange(units_[static_cast<std::size_t>(unit)].gradients, at::Tensor());
+}
+
+Result<at::Tensor> FlatParameters::gather(const std::string& name, int unit, const at::Tensor& shard) const {
+  if (map_.shards == 1) return shard;
+  at::Tensor whole;
+  {
+    MemoryScope scope(MemoryPart::communication);
+    whole = at::empty({map_.units[static_cast<std::size_t>(unit)].padded}, shard.options());
+  }
+  YOKE_TRY(WorkPtr work, groups_.shard->all_gather(name, whole, shard));
+  YOKE_TRY_VOID(work->wait());
+  return whole;
+}
+
+Result<void> FlatParameters::gather_values(bool frozen_too) {
+  if (map_.shards == 1 || zero_ == 3) return {};
+  std::vector<WorkPtr> works;
+  for (int u = 0; u < unit_count(); ++u) {
+    if (!map_.units[static_cast<std::size_t>(u)].trainable && !frozen_too) continue;
+    YOKE_TRY(WorkPtr work, groups_.shard->all_gather(fmt::format("parameters, unit {}", u), values(u), value_shard(u)));
+    works.push_back(std::move(work));
+  }
+  for (WorkPtr& work : works) YOKE_TRY_VOID(work->wait());
+  return {};
 }
 
 }  // namespace yoke

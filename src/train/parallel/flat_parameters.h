@@ -1,53 +1,115 @@
-// All parameters of a module in one flat buffer, and their gradients in another: what buckets, the optimizer, the
+// A module's parameters and gradients in flat buffers, cut by a shard map: what the reduction, the optimizer, the
 // gradient norm and checkpoints work on.
 //
-// Parameters become views of `values`, in the order given. Gradients are fp32 (fp64 for fp64 parameters): where the
-// parameters have that dtype too, each parameter's .grad is a view of `gradients`, and autograd adds to it in place;
-// 16-bit parameters' gradients are added to it as they arrive (add_gradient) and dropped.
+// What this rank keeps depends on the ZeRO stage (d = ranks of the shard group):
+//
+//             values of the parameters      gradients, fp32 (fp64 for fp64 parameters)
+//   0, 1      all                           all
+//   2         all                           its shard; a unit's all while backward works on it
+//   3         its shard; a unit's all       the same
+//             while it is in use
+//
+// Parameters become views of the units' values. In stages 0 and 1, where the parameters have the gradients' dtype, each
+// parameter's .grad is the place in the flat gradients, and autograd adds to it in place; otherwise gradients are moved
+// there as they arrive (collect_gradient) and .grad is dropped.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/parallel/shard_map.h"
+#include "train/comm/communicator.h"
 
 namespace yoke {
+
+// The data axis in two directions: the ranks that hold the shards of one copy, and those that hold the same shard of
+// each copy. Without ZeRO every rank is a copy of its own.
+struct DataGroups {
+  Communicator* shard = nullptr;
+  Communicator* replica = nullptr;
+};
+
+struct FlatOptions {
+  int zero = 0;
+  double bucket_bytes = 25.0 * (1 << 20);  // of gradients (stages 0 to 2)
+  double first_bucket_bytes = 1.0 * (1 << 20);
+  double least_unit_bytes = 1.0 * (1 << 20);  // of values (stage 3)
+};
 
 struct FlatEntry {
   std::string name;
   at::Tensor parameter;
-  std::int64_t offset = 0;  // elements
-  std::int64_t numel = 0;
+  ShardEntry place;
 };
 
 class FlatParameters {
  public:
-  FlatParameters() = default;
+  // Parameters that appear twice (tied) count once, under their first name. All must have one dtype and device: kind
+  // usage names the first that does not; before stage 3, those that need no gradient are then left out. The groups must
+  // outlive it.
+  static Result<std::unique_ptr<FlatParameters>> make(const std::vector<std::pair<std::string, at::Tensor>>& named,
+                                                      DataGroups groups, const FlatOptions& options);
+  FlatParameters(const FlatParameters&) = delete;
+  FlatParameters& operator=(const FlatParameters&) = delete;
 
-  // Parameters that appear twice (tied) count once, under their first name; those that need no gradient are left out.
-  // All must have one dtype and device: kind usage names the first that does not.
-  static Result<FlatParameters> make(const std::vector<std::pair<std::string, at::Tensor>>& named);
-
+  const ShardMap& map() const { return map_; }
   const std::vector<FlatEntry>& entries() const { return entries_; }
-  std::int64_t numel() const { return values_.defined() ? values_.numel() : 0; }
-  const at::Tensor& values() const { return values_; }
-  const at::Tensor& gradients() const { return gradients_; }
-  bool wide() const { return values_.scalar_type() == gradients_.scalar_type(); }  // parameters are not 16-bit
+  int unit_count() const { return static_cast<int>(map_.units.size()); }
+  int zero() const { return zero_; }
+  DataGroups groups() const { return groups_; }
+  at::TensorOptions value_options() const { return value_options_; }
+  at::TensorOptions gradient_options() const { return gradient_options_; }
+  bool wide() const { return value_options_.dtype() == gradient_options_.dtype(); }  // parameters are not 16-bit
 
-  // The part of a flat tensor that belongs to an entry, in its shape.
-  static at::Tensor view(const at::Tensor& flat, const FlatEntry& entry);
+  // Flat, this rank's shard of a unit.
+  const at::Tensor& value_shard(int unit) const { return units_[static_cast<std::size_t>(unit)].value_shard; }
+  const at::Tensor& gradient_shard(int unit) const { return units_[static_cast<std::size_t>(unit)].gradient_shard; }
+  // Flat, whole units. In stage 3 values have no memory unless they are held (give_values). In stages 2 and 3 gradients
+  // are undefined outside of backward.
+  const at::Tensor& values(int unit) const { return units_[static_cast<std::size_t>(unit)].values; }
+  const at::Tensor& gradients(int unit) const { return units_[static_cast<std::size_t>(unit)].gradients; }
+  // The part of a unit's flat tensor that belongs to an entry, in its shape.
+  static at::Tensor view(const at::Tensor& unit, const FlatEntry& entry);
+
+  // Stage 3: the unit's values from now on lie in this buffer, and all views of them see it; an undefined tensor takes
+  // the memory away.
+  void give_values(int unit, const at::Tensor& buffer);
 
   void zero_gradients();
-  // Makes the flat buffer hold what backward left in the parameter's .grad, whatever tensor that is. Idempotent.
+  // Makes the flat gradients hold what backward left in the parameter's .grad, whatever tensor that is. Idempotent in
+  // stages 0 and 1.
   void collect_gradient(const FlatEntry& entry);
+  // Stages 2 and 3: entries of the unit that got no gradient count as zero; and the end of the unit's buffer.
+  void zero_missing(int unit, const std::vector<bool>& arrived);
+  at::Tensor take_gradients(int unit);
+
+  // Whole units, put together from all ranks' shards: `shard` is this rank's of any flat tensor cut like the unit. With
+  // one shard it is returned as it is.
+  Result<at::Tensor> gather(const std::string& name, int unit, const at::Tensor& shard) const;
+  // The units' values (stages 1 and 2), after shards have changed. Frozen ones change only when somebody sets them.
+  Result<void> gather_values(bool frozen_too = false);
 
  private:
+  struct Unit {
+    at::Tensor values, gradients, value_shard, gradient_shard;
+  };
+
+  FlatParameters() = default;
+  void open_gradients(int unit);
+
+  int zero_ = 0;
+  DataGroups groups_;
+  at::TensorOptions value_options_, gradient_options_;
+  ShardMap map_;
   std::vector<FlatEntry> entries_;
-  at::Tensor values_, gradients_;
+  std::vector<Unit> units_;
+  at::Tensor all_gradients_;  // stages 0 and 1
 };
 
 }  // namespace yoke

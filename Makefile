@@ -1,6 +1,6 @@
 # Yoke's front door. `make run` trains the tiny model on this machine; `make test` runs every test.
 # Both do the set-up first if it is missing (scripts/setup: Debian packages and libtorch).
-.PHONY: all run build test tool setup format lint clean
+.PHONY: all run build test truth tool setup format lint clean
 
 PRESET ?= full
 BUILD  := build
@@ -21,6 +21,10 @@ run: build
 test: build
 	@cmake --build $(BUILD) --target lint -- --quiet
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j 2 $(CTEST_ARGS)
+
+# Every combination of layouts against one rank: minutes more than `make test` takes for its choice of them.
+truth: build
+	@YOKE_WHOLE_TRUTH=1 $(BUILD)/test/yoke_loop_test --gtest_filter='*Truth*'
 
 # The tool alone, without libtorch.
 tool: setup

@@ -25,12 +25,20 @@ find_path(YOKE_GLOO_INCLUDE NAMES gloo/rendezvous/store.h REQUIRED DOC "Gloo's h
 target_include_directories(yoke_libtorch SYSTEM INTERFACE ${YOKE_GLOO_INCLUDE})
 
 if(YOKE_CUDA)
-  # A CUDA libtorch includes the CUDA toolkit's headers and, for NCCL, those of the wheel nvidia-nccl-*, which lies beside torch in site-packages
-  # (nvidia/nccl/include); other places are given by -DYOKE_CUDA_INCLUDE="folder;folder".
+  if(NOT EXISTS ${TORCH_ROOT}/lib/libtorch_cuda.so)
+    message(FATAL_ERROR "The libtorch in ${TORCH_ROOT} has no CUDA. Pass -DCMAKE_PREFIX_PATH=.../site-packages/torch of a CUDA wheel.")
+  endif()
+  # A CUDA libtorch includes CUDA's and NCCL's headers. The wheels put them beside torch, below site-packages/nvidia, but torch's
+  # own requirements leave crt/ and nv/ out: `cuda-toolkit[crt,cccl]` brings those (README, Building). A toolkit installed elsewhere
+  # serves as well; places other than /usr/local/cuda are given by -DYOKE_CUDA_INCLUDE="folder;folder".
   get_filename_component(site ${TORCH_ROOT} DIRECTORY)
-  find_path(YOKE_CUDA_HEADERS NAMES crt/host_config.h HINTS ${YOKE_CUDA_INCLUDE} /usr/local/cuda/include REQUIRED)  # the wheels leave crt/ out
-  find_path(YOKE_NCCL_HEADERS NAMES nccl.h HINTS ${YOKE_CUDA_INCLUDE} ${site}/nvidia/nccl/include REQUIRED)
-  # The toolkit first; the wheel has the libraries' own headers (cusparse.h, ...) that a bare toolkit may lack.
+  find_path(YOKE_CUDA_HEADERS NAMES crt/host_config.h HINTS ${YOKE_CUDA_INCLUDE} ${site}/nvidia/cu13/include /usr/local/cuda/include)
+  find_path(YOKE_NCCL_HEADERS NAMES nccl.h HINTS ${YOKE_CUDA_INCLUDE} ${site}/nvidia/nccl/include)
+  if(NOT YOKE_CUDA_HEADERS OR NOT YOKE_NCCL_HEADERS)
+    message(FATAL_ERROR "No CUDA headers (crt/host_config.h, nccl.h) found. Install torch together with 'cuda-toolkit[crt,cccl]' (see README), "
+                        "or pass -DYOKE_CUDA_INCLUDE=/path/to/cuda/include.")
+  endif()
+  # The folder that has crt/ first; the wheels have the libraries' own headers (cusparse.h, ...) that a bare toolkit may lack.
   target_include_directories(yoke_libtorch SYSTEM INTERFACE ${YOKE_CUDA_HEADERS} ${site}/nvidia/cu13/include ${YOKE_NCCL_HEADERS})
   target_compile_definitions(yoke_libtorch INTERFACE YOKE_CUDA USE_C10D_NCCL)
   file(GLOB nvidia_libraries ${site}/nvidia/*/lib)

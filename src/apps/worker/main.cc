@@ -146,7 +146,8 @@ int run(int argc, char** argv) {
   Seconds timeout(spec->train.collective_timeout);
   auto device = choose_device(spec->cluster.device, world->local_rank);
   if (!device) return report(device.error());
-  if (!device->note.empty()) fmt::print(stderr, "note: {}\n", device->note);
+  // Of this machine, not of the rank: once is enough.
+  if (!device->note.empty() && world->local_rank == 0) fmt::print(stderr, "note: {}\n", device->note);
   Result<std::unique_ptr<Communicator>> communicator = std::move(thread_group("data", 1, timeout).front());
   if (world->size > 1) communicator = connect(*world, "data", device->transport, timeout);
   if (!communicator) return report(communicator.error());

@@ -29,6 +29,7 @@ Result<RunSetup> prepare_run(ResolvedSpec resolved, int cores, int gpus) {
       spec.cluster.per_node = p.data * p.tensor * p.pipeline * p.context * p.expert;
       origin = "auto: the sizes in [parallel]";
     } else {
+      YOKE_TRY_VOID(check_devices(spec, gpus));  // without GPUs there is nothing to count
       spec.cluster.per_node = gpu ? gpus : std::min(automatic_cpu_ranks, cores);
       origin = gpu ? fmt::format("auto: {} GPUs", gpus) : fmt::format("auto: {} cores", cores);
     }
@@ -44,7 +45,8 @@ Result<RunSetup> prepare_run(ResolvedSpec resolved, int cores, int gpus) {
 Result<void> check_devices(const RunSpec& spec, int gpus) {
   if (spec.cluster.device == DeviceKind::cuda && gpus == 0) {
     return fail(ErrorKind::environment, "cluster.device is \"cuda\", but this machine has no visible NVIDIA GPU",
-                "choose device = \"cpu\", or look at CUDA_VISIBLE_DEVICES");
+                "choose device = \"cpu\", or look at CUDA_VISIBLE_DEVICES; a plan for another machine needs "
+                "cluster.per_node");
   }
   return {};
 }

@@ -37,6 +37,13 @@ TEST(RunSetup, RanksOnGpus) {
   EXPECT_EQ(none.error().kind, ErrorKind::environment);
 }
 
+TEST(RunSetup, NoGpusToCount) {
+  auto setup = prepare_run(resolved({"cluster.device=cuda"}), 16, 0);
+  ASSERT_FALSE(setup);
+  EXPECT_EQ(setup.error().kind, ErrorKind::environment);
+  EXPECT_EQ(prepare_run(resolved({"cluster.device=cuda", "cluster.per_node=8"}), 16, 0)->ranks, 8);  // a plan
+}
+
 TEST(RunSetup, SizesSayHowManyRanks) {
   auto setup = prepare_run(resolved({"parallel.data=8"}), 2, 0);
   ASSERT_TRUE(setup) << setup.error().what;

@@ -45,6 +45,12 @@ Result<Layout> choose_layout(const RunSpec& spec, std::int64_t ranks) {
                 fmt::format("choose {}, or micro_batch = \"auto\"", automatic_micro_batch(share)));
   }
   layout.zero = p.zero;
+  layout.shard_group = p.zero == 0 ? 1 : p.shard_group == 0 ? layout.data : p.shard_group;
+  if (layout.data % layout.shard_group != 0)
+    return fail(
+        ErrorKind::usage,
+        fmt::format("parallel.shard_group is {}, which does not divide {} data ranks", layout.shard_group, layout.data),
+        "choose a divisor of the number of data ranks, or 0 for all of them");
   layout.schedule = p.schedule;
   layout.recompute = spec.train.recompute;
   layout.precision = spec.train.precision;

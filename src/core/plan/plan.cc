@@ -18,8 +18,7 @@ Result<Plan> make_plan(const RunSpec& spec, std::int64_t ranks) {
   const Model& model = spec.model.shape;
   Plan plan;
   YOKE_TRY(plan.layout, choose_layout(spec, ranks));
-  plan.memory = predict_memory(model, spec.train.precision, spec.train.recompute, plan.layout.micro_batch,
-                               spec.data.sequence, plan.layout.data, spec.train.bucket_mib);
+  plan.memory = predict_memory(model, plan.layout, spec.data.sequence, spec.train.bucket_mib);
   plan.parameters = parameter_count(model);
   plan.flops_per_token = training_flops_per_token(model, spec.data.sequence);
   return plan;
@@ -36,6 +35,7 @@ std::string plan_to_json(const Plan& plan) {
                     {"context", l.context},
                     {"expert", l.expert},
                     {"zero", l.zero},
+                    {"shard_group", l.shard_group},
                     {"schedule", name(l.schedule)},
                     {"micro_batch", l.micro_batch},
                     {"recompute", name(l.recompute)},

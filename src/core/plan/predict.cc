@@ -31,8 +31,8 @@ double loss_bytes(const Model& m, double element, double tokens) {
   const auto hidden = static_cast<double>(m.hidden), vocab = static_cast<double>(m.vocab);
   const auto rows = static_cast<double>(head_rows_at_once(m.vocab));
   if (tokens <= rows) return element * tokens * (hidden + vocab);
-  return element * (2 * tokens * hidden + rows * vocab +
-                    vocab * hidden);  // the output's and its gradient; a piece; the head's gradient
+  // The output and its gradient; a piece; the head's gradient, summed in fp32.
+  return element * (2 * tokens * hidden + rows * vocab) + 4 * vocab * hidden;
 }
 
 double activation_bytes(const Model& m, double element, Recompute recompute, double tokens) {
@@ -43,19 +43,43 @@ double activation_bytes(const Model& m, double element, Recompute recompute, dou
   return kept + final_norm_input + std::max(loss_bytes(m, element, tokens), backward);
 }
 
+StateBytes shared_out(StateBytes whole, int zero, std::int64_t shards) {
+  const auto d = static_cast<double>(shards);
+  if (zero >= 1) whole.optimizer /= d;
+  if (zero >= 2) whole.gradients /= d;
+  if (zero >= 3) whole.parameters /= d;
+  return whole;
+}
+
+// The largest piece that ZeRO 3 gathers: a layer, or the embedding.
+double unit_parameters(const Model& m) {
+  Model fewer = m;
+  fewer.layers = m.layers - 1;
+  const auto layer = static_cast<double>(parameter_count(m) - parameter_count(fewer));
+  return std::max(layer, static_cast<double>(m.vocab) * static_cast<double>(m.hidden));
+}
+
 }  // namespace
 
-MemoryPrediction predict_memory(const Model& model, Precision precision, Recompute recompute, std::int64_t micro_batch,
-                                std::int64_t sequence, std::int64_t data_ranks, double bucket_mib) {
+StateBytes state_bytes(Precision precision, int zero, std::int64_t shards) {
+  const bool fp32 = precision == Precision::fp32;
+  return shared_out({fp32 ? 4.0 : 2.0, 4, fp32 ? 8.0 : 12.0}, zero, shards);
+}
+
+StateBytes state_bytes_of_the_paper(int zero, std::int64_t shards) { return shared_out({2, 2, 12}, zero, shards); }
+
+MemoryPrediction predict_memory(const Model& model, const Layout& layout, std::int64_t sequence, double bucket_mib) {
   const auto parameters = static_cast<double>(parameter_count(model));
-  const double element = element_bytes(precision),
-               tokens = static_cast<double>(micro_batch) * static_cast<double>(sequence);
+  const double element = element_bytes(layout.precision),
+               tokens = static_cast<double>(layout.micro_batch) * static_cast<double>(sequence);
+  const StateBytes states = state_bytes(layout.precision, layout.zero, layout.shard_group);
   MemoryPrediction memory;
-  memory.parameters = Bytes(element * parameters);
-  memory.gradients = Bytes(4 * parameters);
-  memory.optimizer = Bytes((precision == Precision::fp32 ? 8 : 12) * parameters);
-  memory.activations = Bytes(activation_bytes(model, element, recompute, tokens));
-  if (data_ranks > 1) memory.communication = std::min(Bytes(bucket_mib * 0x1p20), memory.gradients);
+  memory.parameters = Bytes(states.parameters * parameters);
+  memory.gradients = Bytes(states.gradients * parameters);
+  memory.optimizer = Bytes(states.optimizer * parameters);
+  memory.activations = Bytes(activation_bytes(model, element, layout.recompute, tokens));
+  if (layout.zero == 2) memory.communication = Bytes(2 * std::min(bucket_mib * 0x1p20, 4 * parameters));
+  if (layout.zero == 3) memory.communication = Bytes((2 * 4 + 3 * element) * unit_parameters(model));
   return memory;
 }
 

@@ -1,14 +1,16 @@
-// What one rank needs in memory with data parallelism, by part, before anything runs.
+// What one rank needs in memory with data parallelism and ZeRO, by part, before anything runs.
 //
-// Model states, in bytes a parameter (every rank holds all of them):
+// Model states, in bytes a parameter, over d ranks that hold the shards of one copy (ZeRO: Rajbhandari et al. 2020,
+// arXiv 1910.02054):
 //
 //                         parameters   gradients   optimizer
 //   fp32                      4            4           8       AdamW's two moments in fp32
 //   bf16, fp16                2            4          12       the gradients are kept in fp32; fp32 master weights, two
-//   moments
+//                                                              moments
+//   divided by d from ZeRO    3            2           1       on
 //
-// which is the 16 and 18 bytes of Megatron-LM's user guide (distributed optimizer, replicated). The 16-bit gradients of
-// single parameters, which live from one hook to the next, are left out.
+// which is the 16 and 18 bytes of Megatron-LM's user guide (distributed optimizer, replicated), and its 6 + 12/d. The
+// 16-bit gradients of single parameters, which live from one hook to the next, are left out.
 //
 // Activations are what the forward pass keeps for the backward pass. For each token of a micro-batch a layer keeps, in
 // elements of the precision (A = heads * head_dim; every k and v head is repeated for the query heads that share it):
@@ -30,13 +32,15 @@
 // head's gradient), the widest layer's gradients (3 ffn, gpt2: 2 ffn), with full recomputation also one layer's share
 // without it. The idea of the count is that of Korthikanti et al. 2022 (arXiv 2205.05198).
 //
-// Communication: gradients are reduced where they lie, so a rank needs at most a second copy of the bucket that is
-// under way.
+// Communication: without ZeRO gradients are reduced where they lie. In stages 2 and 3 the gradients of two units may be
+// whole at a time; in stage 3 the values of three (in use, before it, ahead). A unit is a bucket in stage 2, a layer in
+// stage 3.
 #pragma once
 
 #include <cstdint>
 
 #include "core/base/units.h"
+#include "core/spec/layout.h"
 #include "core/spec/model.h"
 #include "core/spec/run_spec.h"
 
@@ -47,8 +51,18 @@ struct MemoryPrediction {
   Bytes total() const { return parameters + gradients + optimizer + activations + communication; }
 };
 
-MemoryPrediction predict_memory(const Model& model, Precision precision, Recompute recompute, std::int64_t micro_batch,
-                                std::int64_t sequence, std::int64_t data_ranks,
+struct StateBytes {
+  double parameters = 0, gradients = 0, optimizer = 0;  // bytes a parameter
+  double total() const { return parameters + gradients + optimizer; }
+};
+
+// By the table above.
+StateBytes state_bytes(Precision precision, int zero, std::int64_t shards);
+// As the ZeRO paper counts mixed precision: 2 for the parameters, 2 for the gradients, 12 for the optimizer.
+StateBytes state_bytes_of_the_paper(int zero, std::int64_t shards);
+
+// The model, as `layout` spreads it.
+MemoryPrediction predict_memory(const Model& model, const Layout& layout, std::int64_t sequence,
                                 double bucket_mib = TrainSpec().bucket_mib);
 
 }  // namespace yoke

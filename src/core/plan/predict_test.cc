@@ -12,7 +12,30 @@ Model small_llama() { return {Family::llama, 2, 8, 2, 1, 4, 12, 10, 16, false, 1
 Model small_gpt2() { return {Family::gpt2, 2, 8, 2, 2, 4, 12, 10, 16, true, 10000, 1e-5, 0.02}; }
 
 MemoryPrediction predict(const Model& m, Precision precision, Recompute recompute, std::int64_t data_ranks = 1) {
-  return predict_memory(m, precision, recompute, 3, 5, data_ranks);  // 15 tokens
+  return predict_memory(m, {.data = data_ranks, .micro_batch = 3, .recompute = recompute, .precision = precision},
+                        5);  // 15 tokens
+}
+
+// Table I of the ZeRO paper: 7.5 B parameters on 64 GPUs.
+TEST(PredictMemory, TheZeroPapersTable) {
+  const double parameters = 7.5e9;
+  const double gb[] = {120, 31.4, 16.6, 1.9};
+  for (int zero : {0, 1, 2, 3}) {
+    const double bytes = parameters * state_bytes_of_the_paper(zero, 64).total();
+    EXPECT_NEAR(bytes / 1e9, gb[zero], 0.05) << zero;
+  }
+}
+
+TEST(PredictMemory, BytesAParameter) {
+  for (std::int64_t d : {1, 2, 4, 64}) {
+    const auto n = static_cast<double>(d);
+    EXPECT_DOUBLE_EQ(state_bytes(Precision::bf16, 0, d).total(), 18);
+    EXPECT_DOUBLE_EQ(state_bytes(Precision::bf16, 1, d).total(), 6 + 12 / n);
+    EXPECT_DOUBLE_EQ(state_bytes(Precision::fp16, 2, d).total(), 2 + 16 / n);
+    EXPECT_DOUBLE_EQ(state_bytes(Precision::bf16, 3, d).total(), 18 / n);
+    EXPECT_DOUBLE_EQ(state_bytes(Precision::fp32, 1, d).total(), 8 + 8 / n);
+    EXPECT_DOUBLE_EQ(state_bytes(Precision::fp32, 3, d).total(), 16 / n);
+  }
 }
 
 TEST(PredictMemory, ModelStatesByHand) {
@@ -63,13 +86,18 @@ TEST(PredictMemory, ManyLogitsAreMadeInPieces) {
             Bytes(15 * (2 * 416 + 32) + 4.0 * 15 * (8 + 524288)));
 }
 
-TEST(PredictMemory, CommunicationIsAtMostABucket) {
-  EXPECT_EQ(predict(small_llama(), Precision::bf16, Recompute::none, 2).communication, Bytes(4 * 1160))
-      << "all gradients fit a bucket";
-  Model m = small_llama();
-  m.vocab = 1 << 20;
-  EXPECT_EQ(predict(m, Precision::bf16, Recompute::none, 2).communication, Bytes(25 * 1048576));
-  EXPECT_EQ(predict_memory(m, Precision::bf16, Recompute::none, 3, 5, 8, 2.0).communication, Bytes(2 * 1048576));
+TEST(PredictMemory, CommunicationIsWhatIsWholeForAWhile) {
+  Layout layout{.data = 2, .micro_batch = 3, .precision = Precision::bf16};
+  auto communication = [&](int zero, double bucket_mib) {
+    layout.zero = zero;
+    return predict_memory(small_llama(), layout, 5, bucket_mib).communication;
+  };
+  EXPECT_EQ(communication(0, 25), Bytes(0));
+  EXPECT_EQ(communication(1, 25), Bytes(0));
+  EXPECT_EQ(communication(2, 25), Bytes(2 * 4 * 1160));  // all gradients fit a bucket
+  EXPECT_EQ(communication(2, 0.001), Bytes(2 * 0.001 * 1048576));
+  // A layer: norms 2*8, q and o 2*64, k and v 2*32, mlp 3*96 = 496; gradients of two, values of three.
+  EXPECT_EQ(communication(3, 25), Bytes((2 * 4 + 3 * 2) * 496));
 }
 
 TEST(PredictMemory, RecomputingSavesMemoryAndTotalsAddUp) {

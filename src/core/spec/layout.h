@@ -11,6 +11,7 @@ namespace yoke {
 struct Layout {
   std::int64_t data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;
   int zero = 0;
+  std::int64_t shard_group = 1;  // ranks that hold the shards of one copy: 1 without ZeRO
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   std::int64_t micro_batch = 1;  // sequences per forward
   Recompute recompute = Recompute::none;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "train/comm/shared_memory.h"
+#include "train/comm/test_processes.h"
 #include "train/loop/trainer.h"
 
 namespace yoke {
@@ -108,42 +109,58 @@ Tensors in_fp64(const Tensors& tensors) {
   return wide;
 }
 
-Outcome train(const Layout& l) {
+// One rank of a layout; the tensors of its outcome only on rank 0.
+void train_rank(const Layout& l, Communicator& communicator, Outcome& outcome) {
+  at::set_num_threads(1);
   RunSpec spec = spec_of(l);
+  auto trainer = Trainer::make(spec, communicator, at::kCPU, l.type);
+  ASSERT_TRUE(trainer) << trainer.error().what;
+  // Weights far from fresh ones, so that norms and biases matter.
+  fresh_parameters((*trainer)->model(), 5, [&](const std::string& parameter, const at::Tensor& values) {
+    at::Tensor noise = at::empty_like(values).normal_(
+        0, 0.1, at::make_generator<at::CPUGeneratorImpl>(std::hash<std::string>()(parameter)));
+    ASSERT_TRUE((*trainer)->set_parameter(parameter, values + noise));
+  });
+  ASSERT_TRUE((*trainer)->publish_parameters());
+  (*trainer)->keep_gradients();
+  for (std::int64_t s = 0; s < steps; ++s) {
+    auto result = (*trainer)->step(s, part_of(global_batch(s, l.rows), communicator.rank(), l.ranks), false);
+    ASSERT_TRUE(result) << result.error().what;
+    outcome.results.push_back(*result);
+    if (s == 0) outcome.first_gradients = in_fp64((*trainer)->kept_gradients());
+  }
+  auto whole = (*trainer)->whole_weights();
+  ASSERT_TRUE(whole) << whole.error().what;
+  outcome.weights = in_fp64(*whole);
+}
+
+Outcome train(const Layout& l) {
   auto communicators = thread_group("data", l.ranks, Seconds(60));
-  Outcome outcome;
-  std::vector<Tensors> weights(static_cast<std::size_t>(l.ranks));
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(l.ranks));
   std::vector<std::thread> threads;
-  for (int r = 0; r < l.ranks; ++r)
-    threads.emplace_back([&, r] {
-      at::set_num_threads(1);
-      auto trainer = Trainer::make(spec, *communicators[static_cast<std::size_t>(r)], at::kCPU, l.type);
-      ASSERT_TRUE(trainer) << trainer.error().what;
-      // Weights far from fresh ones, so that norms and biases matter.
-      fresh_parameters((*trainer)->model(), 5, [&](const std::string& parameter, const at::Tensor& values) {
-        at::Tensor noise = at::empty_like(values).normal_(
-            0, 0.1, at::make_generator<at::CPUGeneratorImpl>(std::hash<std::string>()(parameter)));
-        ASSERT_TRUE((*trainer)->set_parameter(parameter, values + noise));
-      });
-      ASSERT_TRUE((*trainer)->publish_parameters());
-      (*trainer)->keep_gradients();
-      for (std::int64_t s = 0; s < steps; ++s) {
-        auto result = (*trainer)->step(s, part_of(global_batch(s, l.rows), r, l.ranks), false);
-        ASSERT_TRUE(result) << result.error().what;
-        if (r != 0) continue;
-        outcome.results.push_back(*result);
-        if (s == 0) outcome.first_gradients = in_fp64((*trainer)->kept_gradients());
-      }
-      auto whole = (*trainer)->whole_weights();
-      ASSERT_TRUE(whole) << whole.error().what;
-      weights[static_cast<std::size_t>(r)] = in_fp64(*whole);
-    });
+  for (std::size_t r = 0; r < outcomes.size(); ++r)
+    threads.emplace_back([&, r] { train_rank(l, *communicators[r], outcomes[r]); });
   for (std::thread& thread : threads) thread.join();
-  outcome.weights = weights[0];
-  for (const Tensors& w : weights)
-    for (const auto& [parameter, values] : weights[0])
-      outcome.ranks_equal = outcome.ranks_equal && w.contains(parameter) && at::equal(w.at(parameter), values);
-  return outcome;
+  for (const Outcome& other : outcomes)
+    for (const auto& [parameter, values] : outcomes[0].weights)
+      outcomes[0].ranks_equal = outcomes[0].ranks_equal && other.weights.contains(parameter) &&
+                                at::equal(other.weights.at(parameter), values);
+  return std::move(outcomes[0]);
+}
+
+// Everything that a rank came to, as bytes.
+std::string bytes_of(const Outcome& outcome) {
+  std::string bytes;
+  for (const StepResult& r : outcome.results)
+    for (double value : {r.loss, r.grad_norm, r.learning_rate, static_cast<double>(r.tokens)})
+      bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  for (const Tensors* tensors : {&outcome.first_gradients, &outcome.weights})
+    for (const auto& [parameter, values] : *tensors) {
+      at::Tensor flat = values.contiguous();
+      bytes += parameter;
+      bytes.append(static_cast<const char*>(flat.const_data_ptr()), flat.nbytes());
+    }
+  return bytes;
 }
 
 double relative_difference(const at::Tensor& a, const at::Tensor& b) {
@@ -268,6 +285,24 @@ INSTANTIATE_TEST_SUITE_P(All, Truth,
                                               std::get<1>(each.param) ? "Tied" : "",
                                               c10::toString(std::get<2>(each.param)));
                          });
+
+// Ranks as processes come to the same bits as ranks as threads.
+TEST(Truth, ProcessesEqualThreads) {
+  for (Layout layout : {Layout{.ranks = 2, .accumulation = 3}, Layout{.ranks = 3, .zero = 1},
+                        Layout{.tied = true, .type = at::kBFloat16, .ranks = 2, .accumulation = 3, .zero = 2},
+                        Layout{.family = Family::gpt2, .type = at::kBFloat16, .ranks = 3, .zero = 3},
+                        Layout{.type = at::kHalf, .ranks = 2, .recompute = Recompute::full, .zero = 3},
+                        Layout{.tied = true, .ranks = 4, .zero = 3, .shard_group = 2, .frozen = true}}) {
+    SCOPED_TRACE(text(layout));
+    std::string expected = bytes_of(train(layout));
+    auto codes = run_processes(layout.ranks, Seconds(60), [&](Communicator& communicator) {
+      Outcome outcome;
+      train_rank(layout, communicator, outcome);
+      return bytes_of(outcome) == expected ? 0 : 1;
+    });
+    EXPECT_EQ(codes, std::vector<int>(static_cast<std::size_t>(layout.ranks), 0));
+  }
+}
 
 // The reference itself against libtorch's own operations: one step's loss and gradients by plain autograd in fp64.
 TEST(Truth, OneRankEqualsPlainAutograd) {

@@ -87,6 +87,8 @@ Result<int> run(const Flags& flags) {
   }
   const RunSpec& spec = setup.resolved.spec;
   YOKE_TRY_VOID(check_devices(spec, visible_gpus(environment)));
+  bool on_cpu = spec.cluster.device == DeviceKind::cpu || visible_gpus(environment) == 0;
+  YOKE_TRY_VOID(check_memory(setup, on_cpu, shared_memory_limit(), process_memory_limit()));
   YOKE_TRY(std::string worker, find_worker());
   std::string run_dir = flags.resume;
   if (run_dir.empty()) {

@@ -51,6 +51,42 @@ Result<void> check_devices(const RunSpec& spec, int gpus) {
   return {};
 }
 
+Result<void> check_memory(const RunSetup& setup, bool on_cpu, const std::optional<MemoryLimit>& together,
+                          const std::optional<MemoryLimit>& each) {
+  if (!on_cpu) return {};
+  const RunSpec& spec = setup.resolved.spec;
+  const auto here = static_cast<double>(spec.cluster.per_node);
+  const double processes = spec.cluster.mode == ClusterMode::threads ? 1 : here;
+  auto states = [](const Plan& plan) {
+    return (plan.memory.parameters + plan.memory.gradients + plan.memory.optimizer).value;
+  };
+  // The limit that so many bytes a rank break.
+  auto broken = [&](double rank) -> const std::optional<MemoryLimit>& {
+    static const std::optional<MemoryLimit> none;
+    if (each && rank * here / processes > each->bytes.value) return each;
+    return together && rank * here > together->bytes.value ? together : none;
+  };
+  const double needed = states(setup.plan);
+  const std::optional<MemoryLimit>& limit = broken(needed);
+  if (!limit) return {};
+  std::vector<std::string> ways;
+  for (int zero = spec.parallel.zero + 1; zero <= 3; ++zero) {
+    RunSpec other = spec;
+    other.parallel.zero = zero;
+    auto plan = make_plan(other, setup.ranks);
+    if (plan && !broken(states(*plan)))
+      ways.push_back(fmt::format("parallel.zero = {} needs {} a rank", zero, format_bytes(states(*plan))));
+  }
+  std::string hint = ways.empty() ? "no ZeRO stage fits: use more ranks on more machines, or a smaller model"
+                                  : "these fit: " + join(ways, "; ");
+  return fail(
+      ErrorKind::failed,
+      fmt::format("parameters, gradients and optimizer state need {} a rank, {} for the {} ranks here, but {} is {}",
+                  format_bytes(needed), format_bytes(needed * here), spec.cluster.per_node, limit->what,
+                  format_bytes(limit->bytes.value)),
+      hint);
+}
+
 Result<RunSetup> read_new_run(const std::string& file, const std::vector<std::string>& sets,
                               const Environment& environment) {
   YOKE_TRY(std::string text, read_file(file));

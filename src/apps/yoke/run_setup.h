@@ -1,12 +1,14 @@
 // From a spec file to all that a run needs to know before it starts.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/plan/plan.h"
 #include "core/spec/run_spec.h"
 #include "os/environment.h"
+#include "os/memory_limit.h"
 
 namespace yoke {
 
@@ -29,6 +31,11 @@ Result<RunSetup> prepare_run(ResolvedSpec resolved, int cores, int gpus);
 // Before anything is started, not when a run is only planned: kind environment when the spec wants GPUs that are not
 // here.
 Result<void> check_devices(const RunSpec& spec, int gpus);
+
+// Before anything is started, on the CPU: kind failed when parameters, gradients and optimizer state alone are more
+// than the ranks may have, together or each; the hint names the settings that would fit.
+Result<void> check_memory(const RunSetup& setup, bool on_cpu, const std::optional<MemoryLimit>& together,
+                          const std::optional<MemoryLimit>& each);
 
 // The plan for people, a few lines.
 std::string describe(const RunSetup& setup);

@@ -91,5 +91,28 @@ TEST(RunSetup, Describe) {
   }
 }
 
+TEST(RunSetup, StatesThatDoNotFit) {
+  auto setup = prepare_run(resolved({"cluster.device=cpu", "cluster.per_node=4"}), 4, 0);
+  ASSERT_TRUE(setup);
+  const MemoryPrediction& m = setup->plan.memory;
+  const double states = (m.parameters + m.gradients + m.optimizer).value;
+  const MemoryLimit enough{Bytes(4 * states), "the cgroup's memory.max"},
+      half{Bytes(2 * states), "the cgroup's memory.max"}, each{Bytes(0.4 * states), "ulimit -v"};
+  EXPECT_TRUE(check_memory(*setup, true, enough, std::nullopt));
+  EXPECT_TRUE(check_memory(*setup, false, half, std::nullopt));
+  auto together = check_memory(*setup, true, half, std::nullopt);
+  ASSERT_FALSE(together);
+  EXPECT_EQ(together.error().kind, ErrorKind::failed);
+  EXPECT_NE(together.error().what.find("for the 4 ranks here, but the cgroup's memory.max is"), std::string::npos);
+  // fp32, 4 ranks: 16 bytes a parameter; stage 1 10, stage 2 7, stage 3 4. Half is 8.
+  EXPECT_EQ(together.error().hint.find("zero = 1"), std::string::npos);
+  EXPECT_NE(together.error().hint.find("zero = 2"), std::string::npos);
+  auto alone = check_memory(*setup, true, enough, each);
+  ASSERT_FALSE(alone);
+  EXPECT_NE(alone.error().what.find("ulimit -v"), std::string::npos);
+  EXPECT_EQ(alone.error().hint.find("zero = 2"), std::string::npos);
+  EXPECT_NE(alone.error().hint.find("zero = 3"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace yoke

@@ -179,7 +179,7 @@ std::string renamed(const std::string& field, Family family) {
   return field;
 }
 
-Result<Model> read(const json& root, const std::string& file) {
+Result<Model> read_config(const json& root, const std::string& file) {
   Reader reader(root, file);
   if (!root.is_object()) {
     reader.reject("not a JSON object", "a config.json as transformers writes it is needed");
@@ -209,7 +209,7 @@ Result<Model> read(const json& root, const std::string& file) {
 
 Result<Model> model_from_hf_config(std::string_view text, const std::string& file) {
   try {
-    return read(json::parse(text), file);
+    return read_config(json::parse(text), file);
   } catch (const json::parse_error& error) {
     return fail(ErrorKind::usage, fmt::format("{}: not JSON at byte {}", file, error.byte),
                 "a config.json as transformers writes it is needed");

@@ -68,7 +68,7 @@ Error malformed(const std::string& file, const std::string& what) {
           "run.json is written by yoke run; write it anew from the run spec"};
 }
 
-Result<ResolvedSpec> read(const json& root, const std::string& file) {
+Result<ResolvedSpec> read_resolved(const json& root, const std::string& file) {
   if (!root.is_object()) return tl::unexpected(malformed(file, "not a JSON object"));
   auto version = root.find("schema");
   if (version == root.end() || *version != schema) {
@@ -115,7 +115,7 @@ std::string to_json(const ResolvedSpec& resolved) {
 
 Result<ResolvedSpec> run_spec_from_json(std::string_view text, const std::string& file) {
   try {
-    return read(json::parse(text), file);
+    return read_resolved(json::parse(text), file);
   } catch (const json::parse_error& error) {
     return tl::unexpected(malformed(file, fmt::format("not JSON at byte {}", error.byte)));
   } catch (const json::out_of_range&) {

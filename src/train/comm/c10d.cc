@@ -17,6 +17,7 @@
 #endif
 
 #include "core/base/text.h"
+#include "os/port.h"
 #include "train/comm/shared_memory.h"
 
 // From 2.14 on the flat collectives have new names, and the old ones are deprecated.
@@ -291,6 +292,8 @@ Result<std::unique_ptr<Communicator>> connect(const World& world, const std::str
     options.isServer = world.rank == 0 && !world.agent_store;
     options.waitWorkers = false;
     options.timeout = to_milliseconds(timeout);
+    // A store's client that comes too early waits half a second before it tries again.
+    if (!options.isServer) await_listener(world.master_addr, world.master_port, timeout.value);
     auto tcp = c10::make_intrusive<c10d::TCPStore>(world.master_addr, options);
     auto store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("yoke/{}/{}", group, world.attempt), tcp);
     if (transport == Transport::cpu) {

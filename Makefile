@@ -1,6 +1,6 @@
 # Yoke's front door. `make run` trains the tiny model on this machine; `make test` runs every test.
 # Both do the set-up first if it is missing (scripts/setup: Debian packages and libtorch).
-.PHONY: all run build test truth tool setup format lint clean
+.PHONY: all run build test truth chaos tool setup format lint clean
 
 PRESET ?= full
 BUILD  := build
@@ -25,6 +25,10 @@ test: build
 # Every combination of layouts against one rank: minutes more than `make test` takes for its choice of them.
 truth: build
 	@YOKE_WHOLE_TRUTH=1 $(BUILD)/test/yoke_loop_test --gtest_filter='*Truth*'
+
+# Two hundred ranks killed, stopped or late in the middle of ZeRO steps.
+chaos: build
+	@YOKE_WHOLE_CHAOS=1 $(BUILD)/test/yoke_loop_test --gtest_filter='Chaos*'
 
 # The tool alone, without libtorch.
 tool: setup

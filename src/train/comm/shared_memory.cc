@@ -30,11 +30,19 @@ struct GroupMemory {
   bool threads = false;
   SharedMapping mapping;
   RankBlock* blocks = nullptr;
+  std::shared_ptr<GroupMemory> outermost;  // null: this is it
+  std::vector<int> numbers;                // of the ranks, in the outermost group; people know them by these
   // Between threads: the tensors of what is under way, by rank and slot, so that they stay when a rank gives up while
   // another reads them.
   std::vector<std::array<Collective, post_window>> kept;
 
   RankBlock& block(int rank) const { return blocks[rank]; }
+  RankBlock& outermost_block(int number) const {
+    return outermost != nullptr ? outermost->block(number) : block(number);
+  }
+  void number_from_zero() {
+    for (int r = 0; r < size; ++r) numbers.push_back(r);
+  }
 };
 
 Result<std::shared_ptr<GroupMemory>> new_group(const std::string& name, int size, Seconds timeout, bool threads) {
@@ -47,6 +55,7 @@ Result<std::shared_ptr<GroupMemory>> new_group(const std::string& name, int size
   group->blocks = reinterpret_cast<RankBlock*>(group->mapping.data());
   for (int r = 0; r < size; ++r) new (&group->block(r)) RankBlock;
   group->kept.resize(static_cast<std::size_t>(size));
+  group->number_from_zero();
   return group;
 }
 
@@ -162,6 +171,8 @@ class SharedMemoryCommunicator final : public Communicator {
   template <class F>
   Result<void> wait_until(std::int64_t number, const F& over);
   Error failure(std::int64_t number, bool late);
+  int cause(int number, std::atomic<int> RankBlock::*next) const;
+  int own_number() const { return group_->numbers[static_cast<std::size_t>(rank())]; }
   std::vector<int> behind(std::int64_t number) const;
   std::vector<int> ended(const std::vector<int>& ranks) const;
 
@@ -279,7 +290,8 @@ bool SharedMemoryCommunicator::check_agreement(const Collective& c) {
       return describe(what, group()) + of;
     };
     error_.emplace(ErrorKind::failed,
-                   fmt::format("ranks disagree: rank {} starts {}, rank {} {}", r, text(theirs), rank(), text(mine)),
+                   fmt::format("ranks disagree: rank {} starts {}, rank {} {}",
+                               group_->numbers[static_cast<std::size_t>(r)], text(theirs), own_number(), text(mine)),
                    "every rank must start the same collectives in the same order");
     return false;
   }
@@ -299,9 +311,18 @@ Path SharedMemoryCommunicator::choose_path(const Collective& c) {
 std::byte* SharedMemoryCommunicator::reach(int rank, Place place) {
   if (group_->threads) return reinterpret_cast<std::byte*>(place.offset);
   std::byte* found = peer_segments_[static_cast<std::size_t>(rank)].find(group_->block(rank), place);
-  if (found == nullptr && !error_)
-    error_.emplace(ErrorKind::failed, fmt::format("the memory that rank {} shares cannot be mapped", rank),
-                   "that rank has ended, or this process is out of memory");
+  if (found == nullptr && !error_) {
+    int number = group_->numbers[static_cast<std::size_t>(rank)];
+    group_->outermost_block(own_number()).blamed.store(number);
+    std::string what = describe(pending(next_own_).collective, group());
+    if (watches_[static_cast<std::size_t>(rank)].ended())
+      error_.emplace(ErrorKind::failed, fmt::format("{} failed: rank {} ended before it", what, number),
+                     "see the first error of that rank");
+    else
+      error_.emplace(ErrorKind::failed,
+                     fmt::format("{} failed: the memory that rank {} shares cannot be mapped", what, number),
+                     "is this process out of memory or file descriptors (ulimit -v, ulimit -n)?");
+  }
   return found;
 }
 
@@ -493,32 +514,37 @@ std::vector<int> SharedMemoryCommunicator::ended(const std::vector<int>& ranks) 
   return result;
 }
 
+// Follows from rank to rank as long as one says that another is to blame; ranks are numbered as in the outermost group.
+int SharedMemoryCommunicator::cause(int number, std::atomic<int> RankBlock::*next) const {
+  for (int i = 0; i < size() + 64; ++i) {
+    int following = (group_->outermost_block(number).*next).load();
+    if (following < 0 || following == own_number()) break;
+    number = following;
+  }
+  return number;
+}
+
 Error SharedMemoryCommunicator::failure(std::int64_t number, bool late) {
   std::string what = describe(pending(number).collective, group());
-  std::vector<int> absent = behind(number), gone = ended(absent);
-  if (!late) {
-    // A rank that gave up for the sake of another one is not the cause.
-    std::vector<int> causes;
-    for (int r : gone) {
-      int cause = r;
-      for (int i = 0; i < size() && group_->block(cause).blamed.load() >= 0; ++i)
-        cause = group_->block(cause).blamed.load();
-      if (cause != rank() && std::find(causes.begin(), causes.end(), cause) == causes.end()) causes.push_back(cause);
-    }
-    if (causes.empty()) causes = gone;
-    if (!causes.empty()) mine_.blamed.store(causes.front());
+  std::vector<int> absent = behind(number), causes;
+  for (int r : late ? absent : ended(absent)) {
+    // A rank that gave up, or waits, for the sake of another one is not the cause.
+    int found = cause(group_->numbers[static_cast<std::size_t>(r)], late ? &RankBlock::waits_for : &RankBlock::blamed);
+    if (std::find(causes.begin(), causes.end(), found) == causes.end()) causes.push_back(found);
+  }
+  std::sort(causes.begin(), causes.end());
+  if (!causes.empty()) group_->outermost_block(own_number()).blamed.store(causes.front());
+  if (!late)
     return {ErrorKind::failed, fmt::format("{} failed: rank {} ended before it", what, ranks_text(causes)),
             "see the first error of that rank"};
-  }
-  if (!absent.empty()) mine_.blamed.store(absent.front());
   std::vector<std::string> names;
-  for (int r : absent) {
+  for (int n : causes) {
     bool stopped = false;
     if (!group_->threads) {
-      auto info = process_info(group_->block(r).pid.load());
+      auto info = process_info(group_->outermost_block(n).pid.load());
       stopped = info && (info->state == 'T' || info->state == 't');
     }
-    names.push_back(std::to_string(r) + (stopped ? " (stopped by a signal)" : ""));
+    names.push_back(std::to_string(n) + (stopped ? " (stopped by a signal)" : ""));
   }
   return {ErrorKind::timeout,
           fmt::format("{} did not finish within {}: absent ranks: {}", what, format_seconds(group_->timeout.value),
@@ -545,10 +571,14 @@ Result<void> SharedMemoryCommunicator::wait_until(std::int64_t number, const F& 
     mine_.asleep.store(0);
     if (!slept || settled()) continue;
     // Nothing has moved for a while. What a rank did before it ended counts: look at it first.
-    bool gone = !ended(behind(number)).empty(), late = monotonic_ns() > deadline;
+    std::vector<int> missing = behind(number);
+    if (!missing.empty())
+      group_->outermost_block(own_number()).waits_for.store(group_->numbers[static_cast<std::size_t>(missing.front())]);
+    bool gone = !ended(missing).empty(), late = monotonic_ns() > deadline;
     if ((gone || late) && !settled()) error_ = failure(number, !gone);
   }
   if (error_) return tl::unexpected(*error_);
+  group_->outermost_block(own_number()).waits_for.store(-1);
   return {};
 }
 
@@ -586,6 +616,11 @@ Result<std::unique_ptr<Communicator>> SharedMemoryCommunicator::subgroup(const s
       made->blocks = reinterpret_cast<RankBlock*>(made->mapping.data());
       made->block(number).pid.store(getpid());
     }
+  }
+  if (joined && !(group_->threads && number != 0)) {  // between threads the first rank has done it
+    made->outermost = group_->outermost != nullptr ? group_->outermost : group_;
+    made->numbers.clear();
+    for (int r : ranks) made->numbers.push_back(group_->numbers[static_cast<std::size_t>(r)]);
   }
   // Also keeps the first rank's handle in place until all have used it, and all pids known.
   YOKE_TRY_VOID(barrier("group " + name));
@@ -627,6 +662,7 @@ Result<std::unique_ptr<Communicator>> process_group(const std::string& name, int
         group = std::make_shared<GroupMemory>();
         group->name = name, group->size = size, group->timeout = timeout;
         group->kept.resize(static_cast<std::size_t>(size));
+        group->number_from_zero();
         group->mapping = *std::move(mapping);
         group->blocks = reinterpret_cast<RankBlock*>(group->mapping.data());
         group->block(rank).pid.store(getpid());

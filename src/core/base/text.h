@@ -19,9 +19,6 @@ std::string join(std::span<const std::string> pieces, std::string_view separator
 // Without white space at both ends.
 std::string_view trim(std::string_view text);
 
-// Whether the whole text fits the pattern, in which `*` stands for any characters and `?` for one.
-bool fits_pattern(std::string_view text, std::string_view pattern);
-
 // "1.50 GiB", "12.0 MiB", "512 B": binary units, as memory is shown.
 std::string format_bytes(double bytes);
 // "12.3M", "857K", "8.03B": counts of parameters or tokens.

@@ -44,14 +44,5 @@ TEST(Text, Numbers) {
   EXPECT_EQ(parse_number("1e-4"), 1e-4);
 }
 
-TEST(Text, Patterns) {
-  EXPECT_TRUE(fits_pattern("model.layers.3.mlp.up_proj.weight", "model.layers.?.*weight"));
-  EXPECT_TRUE(fits_pattern("", "*"));
-  EXPECT_TRUE(fits_pattern("aab", "*ab"));
-  EXPECT_FALSE(fits_pattern("lm_head.weight", "*.bias"));
-  EXPECT_FALSE(fits_pattern("abc", "ab"));
-  EXPECT_FALSE(fits_pattern("", "?"));
-}
-
 }  // namespace
 }  // namespace yoke

@@ -35,7 +35,7 @@ struct Post {
   at::ScalarType type;
   int root;
   std::int64_t input_numel, output_numel;
-  Place input, output;
+  Place input;
   std::array<char, 64> name;
   alignas(64) std::array<std::byte, payload_bytes> payload;
 };

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <optional>
 
 #include "core/base/text.h"
@@ -59,12 +60,6 @@ Result<std::shared_ptr<GroupMemory>> new_group(const std::string& name, int size
   return group;
 }
 
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::vector<std::string> texts;
-  for (int r : ranks) texts.push_back(std::to_string(r));
-  return join(texts, ", ");
-}
-
 void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -80,7 +75,6 @@ enum class Path { payload, direct, staging };
 struct Pending {
   Collective collective;
   std::optional<Path> path;  // known once all have announced it
-  bool own_done = false;
   // In the staging area: which piece, and what is next for it.
   std::int64_t piece = 0;
   int phase = 0;
@@ -152,7 +146,6 @@ class SharedMemoryCommunicator final : public Communicator {
     while (next_own_ < first_pending_ + static_cast<std::int64_t>(pending_.size()) && !error_) {
       Pending& p = pending(next_own_);
       if (!do_own_share(p) || error_) break;
-      p.own_done = true;
       ++next_own_;
       advance(&RankBlock::done);
     }
@@ -170,14 +163,17 @@ class SharedMemoryCommunicator final : public Communicator {
 
   template <class F>
   Result<void> wait_until(std::int64_t number, const F& over);
-  Error failure(std::int64_t number, bool late);
-  int cause(int number, std::atomic<int> RankBlock::*next) const;
-  int own_number() const { return group_->numbers[static_cast<std::size_t>(rank())]; }
+  Error ended_before(std::int64_t number, const std::vector<int>& gone);
+  Error too_late(std::int64_t number, const std::vector<int>& absent);
+  std::vector<int> causes(const std::vector<int>& ranks, std::atomic<int> RankBlock::*next);
+  std::string text_of(const std::vector<int>& numbers) const;
+  char state_of(int number) const;
+  int number_of(int rank) const { return group_->numbers[static_cast<std::size_t>(rank)]; }
   std::vector<int> behind(std::int64_t number) const;
   std::vector<int> ended(const std::vector<int>& ranks) const;
 
   void forget_finished() {
-    while (!pending_.empty() && pending_.front().own_done &&
+    while (first_pending_ < next_own_ &&
            (pending_.front().path != Path::direct || all(&RankBlock::done, first_pending_ + 1))) {
       kept(first_pending_) = {};
       pending_.pop_front();
@@ -232,7 +228,7 @@ Result<WorkPtr> SharedMemoryCommunicator::start(Collective c) {
   p.type = tensors ? c.input.scalar_type() : at::kByte;
   p.input_numel = tensors ? c.input.numel() : 0;
   p.output_numel = tensors ? c.output.numel() : 0;
-  p.input = p.output = {};
+  p.input = {};
   std::size_t length = std::min(c.name.size(), p.name.size() - 1);
   std::memcpy(p.name.data(), c.name.data(), length);
   p.name[length] = 0;
@@ -242,10 +238,8 @@ Result<WorkPtr> SharedMemoryCommunicator::start(Collective c) {
       std::memcpy(p.payload.data(), c.input.const_data_ptr(), bytes);
     } else if (group_->threads) {
       p.input = {0, reinterpret_cast<std::uint64_t>(c.input.const_data_ptr())};
-      p.output = {0, reinterpret_cast<std::uint64_t>(c.output.const_data_ptr())};
     } else {
       p.input = own_segments_.find(c.input);
-      p.output = own_segments_.find(c.output);
     }
   }
   if (group_->threads) kept(number) = c;
@@ -290,8 +284,8 @@ bool SharedMemoryCommunicator::check_agreement(const Collective& c) {
       return describe(what, group()) + of;
     };
     error_.emplace(ErrorKind::failed,
-                   fmt::format("ranks disagree: rank {} starts {}, rank {} {}",
-                               group_->numbers[static_cast<std::size_t>(r)], text(theirs), own_number(), text(mine)),
+                   fmt::format("ranks disagree: rank {} starts {}, rank {} {}", number_of(r), text(theirs),
+                               number_of(rank()), text(mine)),
                    "every rank must start the same collectives in the same order");
     return false;
   }
@@ -311,22 +305,18 @@ Path SharedMemoryCommunicator::choose_path(const Collective& c) {
 std::byte* SharedMemoryCommunicator::reach(int rank, Place place) {
   if (group_->threads) return reinterpret_cast<std::byte*>(place.offset);
   std::byte* found = peer_segments_[static_cast<std::size_t>(rank)].find(group_->block(rank), place);
-  if (found == nullptr && !error_) {
-    int number = group_->numbers[static_cast<std::size_t>(rank)];
-    group_->outermost_block(own_number()).blamed.store(number);
-    std::string what = describe(pending(next_own_).collective, group());
-    if (watches_[static_cast<std::size_t>(rank)].ended())
-      error_.emplace(ErrorKind::failed, fmt::format("{} failed: rank {} ended before it", what, number),
-                     "see the first error of that rank");
-    else
-      error_.emplace(ErrorKind::failed,
-                     fmt::format("{} failed: the memory that rank {} shares cannot be mapped", what, number),
-                     "is this process out of memory or file descriptors (ulimit -v, ulimit -n)?");
-  }
+  if (found != nullptr || error_) return found;
+  if (!ended({rank}).empty())
+    error_ = ended_before(next_own_, {rank});
+  else
+    error_.emplace(ErrorKind::failed,
+                   fmt::format("{} failed: the memory that rank {} shares cannot be mapped",
+                               describe(pending(next_own_).collective, group()), number_of(rank)),
+                   "is this process out of memory or file descriptors (ulimit -v, ulimit -n)?");
   return found;
 }
 
-// The part that each kind needs of a peer's input: [first, first + bytes) of it.
+// All announcements hold their ranks' whole inputs.
 void SharedMemoryCommunicator::do_payload(const Collective& c) {
   if (c.kind == Collective::Kind::barrier) return;
   std::size_t bytes = c.input.nbytes(), part = bytes / static_cast<std::size_t>(size());
@@ -498,11 +488,19 @@ bool SharedMemoryCommunicator::do_staging(Pending& p) {
 // Ranks that have not done what the collective needs of them.
 std::vector<int> SharedMemoryCommunicator::behind(std::int64_t number) const {
   std::vector<int> ranks;
+  auto value = [&](int r, Counter RankBlock::*counter) { return (group_->block(r).*counter).value.load(); };
   for (Counter RankBlock::*counter : {&RankBlock::posted, &RankBlock::done}) {
     for (int r = 0; r < size(); ++r)
-      if (r != rank() && (group_->block(r).*counter).value.load() <= number) ranks.push_back(r);
-    if (!ranks.empty()) return ranks;
+      if (r != rank() && value(r, counter) <= number) ranks.push_back(r);
+    if (!ranks.empty()) break;
   }
+  // In the staging area all wait for the one that is least far.
+  auto pieces = [&](int r) {
+    return value(r, &RankBlock::staged) + value(r, &RankBlock::reduced) + value(r, &RankBlock::taken);
+  };
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (int r : ranks) least = std::min(least, pieces(r));
+  std::erase_if(ranks, [&](int r) { return value(r, &RankBlock::posted) > number && pieces(r) > least; });
   return ranks;
 }
 
@@ -514,41 +512,57 @@ std::vector<int> SharedMemoryCommunicator::ended(const std::vector<int>& ranks) 
   return result;
 }
 
-// Follows from rank to rank as long as one says that another is to blame; ranks are numbered as in the outermost group.
-int SharedMemoryCommunicator::cause(int number, std::atomic<int> RankBlock::*next) const {
-  for (int i = 0; i < size() + 64; ++i) {
-    int following = (group_->outermost_block(number).*next).load();
-    if (following < 0 || following == own_number()) break;
-    number = following;
+// The ranks that these wait for (or gave up for), and so on, as numbers of the outermost group. The first of them is
+// this rank's own reason to give up.
+std::vector<int> SharedMemoryCommunicator::causes(const std::vector<int>& ranks, std::atomic<int> RankBlock::*next) {
+  std::vector<int> found;
+  for (int r : ranks) {
+    int number = number_of(r);
+    for (std::size_t i = 0; i < post_window; ++i) {  // a circle of ranks that wait for each other has no end
+      int following = (group_->outermost_block(number).*next).load();
+      if (following < 0 || following == number_of(rank())) break;
+      number = following;
+    }
+    if (std::find(found.begin(), found.end(), number) == found.end()) found.push_back(number);
   }
-  return number;
+  std::sort(found.begin(), found.end());
+  if (!found.empty()) group_->outermost_block(number_of(rank())).blamed.store(found.front());
+  return found;
 }
 
-Error SharedMemoryCommunicator::failure(std::int64_t number, bool late) {
+// "1 (stopped by a signal), 3"
+std::string SharedMemoryCommunicator::text_of(const std::vector<int>& numbers) const {
+  std::vector<std::string> texts;
+  for (int n : numbers) {
+    char state = group_->threads ? '?' : state_of(n);
+    texts.push_back(std::to_string(n) + (state == 'T' || state == 't' ? " (stopped by a signal)" : ""));
+  }
+  return join(texts, ", ");
+}
+
+// As /proc has it; Z when the process is gone.
+char SharedMemoryCommunicator::state_of(int number) const {
+  auto info = process_info(group_->outermost_block(number).pid.load());
+  return info ? info->state : 'Z';
+}
+
+Error SharedMemoryCommunicator::ended_before(std::int64_t number, const std::vector<int>& gone) {
   std::string what = describe(pending(number).collective, group());
-  std::vector<int> absent = behind(number), causes;
-  for (int r : late ? absent : ended(absent)) {
-    // A rank that gave up, or waits, for the sake of another one is not the cause.
-    int found = cause(group_->numbers[static_cast<std::size_t>(r)], late ? &RankBlock::waits_for : &RankBlock::blamed);
-    if (std::find(causes.begin(), causes.end(), found) == causes.end()) causes.push_back(found);
-  }
-  std::sort(causes.begin(), causes.end());
-  if (!causes.empty()) group_->outermost_block(own_number()).blamed.store(causes.front());
-  if (!late)
-    return {ErrorKind::failed, fmt::format("{} failed: rank {} ended before it", what, ranks_text(causes)),
-            "see the first error of that rank"};
-  std::vector<std::string> names;
-  for (int n : causes) {
-    bool stopped = false;
-    if (!group_->threads) {
-      auto info = process_info(group_->outermost_block(n).pid.load());
-      stopped = info && (info->state == 'T' || info->state == 't');
-    }
-    names.push_back(std::to_string(n) + (stopped ? " (stopped by a signal)" : ""));
-  }
+  std::vector<int> found = causes(gone, &RankBlock::blamed), dead;
+  for (int n : found)
+    if (group_->threads ? group_->outermost_block(n).left.load() : state_of(n) == 'Z') dead.push_back(n);
+  if (dead.empty())
+    return {ErrorKind::failed,
+            fmt::format("{} failed: another rank gave up waiting: absent ranks: {}", what, text_of(found)),
+            "those ranks are slow or stuck"};
+  return {ErrorKind::failed, fmt::format("{} failed: rank {} ended before it", what, text_of(dead)),
+          "see the first error of that rank"};
+}
+
+Error SharedMemoryCommunicator::too_late(std::int64_t number, const std::vector<int>& absent) {
   return {ErrorKind::timeout,
-          fmt::format("{} did not finish within {}: absent ranks: {}", what, format_seconds(group_->timeout.value),
-                      join(names, ", ")),
+          fmt::format("{} did not finish within {}: absent ranks: {}", describe(pending(number).collective, group()),
+                      format_seconds(group_->timeout.value), text_of(causes(absent, &RankBlock::waits_for))),
           "those ranks are slow, stuck or took another path; raise train.collective_timeout if they are slow"};
 }
 
@@ -570,15 +584,22 @@ Result<void> SharedMemoryCommunicator::wait_until(std::int64_t number, const F& 
     }
     mine_.asleep.store(0);
     if (!slept || settled()) continue;
-    // Nothing has moved for a while. What a rank did before it ended counts: look at it first.
+    // Nothing has moved for a while.
     std::vector<int> missing = behind(number);
-    if (!missing.empty())
-      group_->outermost_block(own_number()).waits_for.store(group_->numbers[static_cast<std::size_t>(missing.front())]);
-    bool gone = !ended(missing).empty(), late = monotonic_ns() > deadline;
-    if ((gone || late) && !settled()) error_ = failure(number, !gone);
+    if (missing.empty()) continue;
+    group_->outermost_block(number_of(rank())).waits_for.store(number_of(missing.front()));
+    // What a rank did before it ended counts, so those that have ended are looked at once more.
+    std::vector<int> gone = ended(missing);
+    if (!gone.empty()) missing = behind(number);
+    std::erase_if(gone, [&](int r) { return std::find(missing.begin(), missing.end(), r) == missing.end(); });
+    if (settled()) continue;
+    if (!gone.empty())
+      error_ = ended_before(number, gone);
+    else if (monotonic_ns() > deadline && !missing.empty())
+      error_ = too_late(number, missing);
   }
   if (error_) return tl::unexpected(*error_);
-  group_->outermost_block(own_number()).waits_for.store(-1);
+  group_->outermost_block(number_of(rank())).waits_for.store(-1);
   return {};
 }
 
@@ -620,7 +641,7 @@ Result<std::unique_ptr<Communicator>> SharedMemoryCommunicator::subgroup(const s
   if (joined && !(group_->threads && number != 0)) {  // between threads the first rank has done it
     made->outermost = group_->outermost != nullptr ? group_->outermost : group_;
     made->numbers.clear();
-    for (int r : ranks) made->numbers.push_back(group_->numbers[static_cast<std::size_t>(r)]);
+    for (int r : ranks) made->numbers.push_back(number_of(r));
   }
   // Also keeps the first rank's handle in place until all have used it, and all pids known.
   YOKE_TRY_VOID(barrier("group " + name));

@@ -173,6 +173,31 @@ TEST(SharedMemory, AStoppedRankIsNamed) {
   EXPECT_EQ(wait_for(pids[2]), -SIGKILL);
 }
 
+// Whatever the moment: also in the middle of a tensor that goes through the staging area.
+TEST(SharedMemory, ARankThatStopsInTheMiddleIsNamed) {
+  for (int event : {SIGSTOP, SIGKILL}) {
+    auto pids = start_processes(3, Seconds(2), [event](Communicator& c) {
+      at::set_num_threads(1);
+      if (c.rank() == 1)
+        std::thread([event] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(30));
+          kill(getpid(), event);
+        }).detach();
+      at::Tensor x = at::ones({3'000'000});
+      for (;;) {
+        auto result = finish(c.all_reduce("x", x));
+        if (result) continue;
+        std::string end = event == SIGSTOP ? "absent ranks: 1 (stopped by a signal)" : "failed: rank 1 ended before it";
+        return result.error().what.ends_with(end) ? 0 : 1;
+      }
+    });
+    EXPECT_EQ(wait_for(pids[0]), 0);
+    EXPECT_EQ(wait_for(pids[2]), 0);
+    kill(pids[1], SIGKILL);
+    EXPECT_EQ(wait_for(pids[1]), -SIGKILL);
+  }
+}
+
 class Threads : public testing::TestWithParam<int> {};
 
 TEST_P(Threads, Collectives) {

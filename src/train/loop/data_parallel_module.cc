@@ -46,6 +46,12 @@ Result<void> check_same_on_all_ranks(Job& job, const torch::nn::Module& module) 
               "build the same module on every rank");
 }
 
+// What libtorch threw, without its stack of frames.
+Error thrown(const char* where, const Job& job, const std::exception& e) {
+  std::string text = e.what();
+  return {ErrorKind::failed, fmt::format("{} on rank {}: {}", where, job.rank(), text.substr(0, text.find('\n')))};
+}
+
 // As bytes, so that it works for every type.
 Result<void> broadcast_tensor(Communicator& communicator, const std::string& name, at::Tensor tensor) {
   if (tensor.numel() == 0) return {};
@@ -135,9 +141,7 @@ Result<void> DataParallelModule::backward(const at::Tensor& loss, bool last) {
   try {
     loss.backward();
   } catch (const std::exception& e) {
-    std::string text = e.what();
-    return fail(ErrorKind::failed,
-                fmt::format("backward on rank {}: {}", parts_->job.rank(), text.substr(0, text.find('\n'))));
+    return tl::unexpected(thrown("backward", parts_->job, e));
   }
   YOKE_TRY_VOID(parts_->parallel->finish_backward());
   if (parts_->gather != nullptr) {
@@ -167,9 +171,7 @@ Result<void> DataParallelModule::step(torch::optim::Optimizer& optimizer) {
   try {
     optimizer.step();
   } catch (const std::exception& e) {
-    std::string text = e.what();
-    return fail(ErrorKind::failed,
-                fmt::format("the optimizer on rank {}: {}", parts_->job.rank(), text.substr(0, text.find('\n'))));
+    return tl::unexpected(thrown("the optimizer", parts_->job, e));
   }
   YOKE_TRY_VOID(parts_->flat->gather_values());
   parts_->flat->zero_gradients();

@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -63,17 +62,15 @@ Result<CheckpointJob> make_checkpoint(Trainer& trainer, const RunSpec& spec, std
   AdamW& optimizer = trainer.optimizer();
   std::vector<int> owner = deal(entries, ranks);
   for (int u = 0; u < flat.unit_count(); ++u) {
-    for (auto [suffix, part] : std::initializer_list<std::pair<const char*, Trainer::Part>>{
-             {"", &AdamW::weights}, {".exp_avg", &AdamW::exp_avg}, {".exp_avg_sq", &AdamW::exp_avg_sq}}) {
-      if (*suffix != 0 && !flat.map().units[static_cast<std::size_t>(u)].trainable) continue;
-      YOKE_TRY(std::vector<at::Tensor> tensors, trainer.whole_unit(fmt::format("checkpoint{}", suffix), u, part));
-      std::size_t next = 0;
-      for (std::size_t i = 0; i < entries.size(); ++i) {
-        if (entries[i].place.unit != u) continue;
-        const at::Tensor& values = tensors[next++];
-        if (owner[i] == rank)
-          (*suffix == 0 ? job.model : job.optimizer).push_back(snapshot(entries[i].name + suffix, values));
-      }
+    std::vector<std::pair<std::string, at::Tensor>> shards{{"", optimizer.weights(u)}};
+    if (flat.map().units[static_cast<std::size_t>(u)].trainable)
+      shards.insert(shards.end(), {{".exp_avg", optimizer.exp_avg(u)}, {".exp_avg_sq", optimizer.exp_avg_sq(u)}});
+    for (const auto& [suffix, shard] : shards) {
+      YOKE_TRY(auto tensors, flat.gather("checkpoint" + suffix, u, shard));
+      for (std::size_t i = 0; i < entries.size(); ++i)
+        if (entries[i].place.unit == u && owner[i] == rank)
+          (suffix.empty() ? job.model : job.optimizer)
+              .push_back(snapshot(entries[i].name + suffix, tensors.at(entries[i].name)));
     }
   }
   job.config_json = hf_config_from_model(spec.model.shape, "float32");

@@ -3,10 +3,11 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <fnmatch.h>
+
 #include <chrono>
 #include <cmath>
 
-#include "core/base/text.h"
 #include "train/comm/memory.h"
 #include "train/nn/weight_access.h"
 
@@ -59,7 +60,7 @@ Result<std::unique_ptr<Trainer>> Trainer::make(const RunSpec& spec, Communicator
   for (const std::string& pattern : spec.train.freeze) {
     bool any = false;
     for (const auto& [name, parameter] : trainer->model_->ordered_parameters()) {
-      if (!fits_pattern(name, pattern)) continue;
+      if (fnmatch(pattern.c_str(), name.c_str(), 0) != 0) continue;
       any = true;
       at::Tensor(parameter).set_requires_grad(false);
     }
@@ -188,20 +189,11 @@ Result<double> Trainer::sum_over_shards(double mine) {
   return sum.item<double>();
 }
 
-Result<std::vector<at::Tensor>> Trainer::whole_unit(const std::string& name, int unit, Part part) {
-  YOKE_TRY(at::Tensor whole, flat_->gather(name, unit, (optimizer_.get()->*part)(unit)));
-  std::vector<at::Tensor> tensors;
-  for (const FlatEntry& entry : flat_->entries())
-    if (entry.place.unit == unit) tensors.push_back(FlatParameters::view(whole, entry));
-  return tensors;
-}
-
 Result<void> Trainer::keep_gradients_of_step(double scale) {
   for (int u = 0; u < flat_->unit_count(); ++u) {
     if (!flat_->gradient_shard(u).defined()) continue;
-    YOKE_TRY(at::Tensor whole, flat_->gather("kept gradients", u, flat_->gradient_shard(u)));
-    for (const FlatEntry& entry : flat_->entries())
-      if (entry.place.unit == u) kept_gradients_[entry.name] = FlatParameters::view(whole, entry) * scale;
+    YOKE_TRY(auto gradients, flat_->gather("kept gradients", u, flat_->gradient_shard(u)));
+    for (const auto& [name, values] : gradients) kept_gradients_[name] = values * scale;
   }
   return {};
 }
@@ -209,10 +201,8 @@ Result<void> Trainer::keep_gradients_of_step(double scale) {
 Result<std::map<std::string, at::Tensor>> Trainer::whole_weights() {
   std::map<std::string, at::Tensor> weights;
   for (int u = 0; u < flat_->unit_count(); ++u) {
-    YOKE_TRY(std::vector<at::Tensor> tensors, whole_unit("weights", u, &AdamW::weights));
-    std::size_t next = 0;
-    for (const FlatEntry& entry : flat_->entries())
-      if (entry.place.unit == u) weights[entry.name] = tensors[next++].clone();
+    YOKE_TRY(auto tensors, flat_->gather("weights", u, optimizer_->weights(u)));
+    for (const auto& [name, values] : tensors) weights[name] = values.clone();
   }
   return weights;
 }

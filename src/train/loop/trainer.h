@@ -68,15 +68,11 @@ class Trainer {
   std::optional<LossScaler>& loss_scaler() { return scaler_; }  // with fp16
   std::int64_t sent_bytes() const { return axis_->sent_bytes(); }
 
-  // Whole, by parameter, of what each rank holds a shard: `part` is exp_avg, say. Every rank calls them; the result is
-  // on every rank. For checkpoints and tests.
-  using Part = at::Tensor (AdamW::*)(int) const;
-  Result<std::vector<at::Tensor>> whole_unit(const std::string& name, int unit, Part part);
   // The gradients as the last step left them before clipping, by parameter; only with keep_gradients() set before
   // (tests).
   void keep_gradients() { keep_gradients_ = true; }
   const std::map<std::string, at::Tensor>& kept_gradients() const { return kept_gradients_; }
-  // The weights that the optimizer works on, by parameter (tests).
+  // The weights that the optimizer works on, whole, by parameter (tests). Every rank calls it.
   Result<std::map<std::string, at::Tensor>> whole_weights();
 
  private:

@@ -28,13 +28,13 @@ Network network(at::ScalarType type) {
   return {values(6, 5), values(5, 3), values(2, 2)};
 }
 
-// All of a flat shard's tensor, by entry.
+// The whole tensor of an entry.
 at::Tensor whole(const FlatParameters& flat, std::size_t entry, bool gradient) {
   const FlatEntry& e = flat.entries()[entry];
   int unit = e.place.unit;
   auto gathered = flat.gather("whole", unit, gradient ? flat.gradient_shard(unit) : flat.value_shard(unit));
   EXPECT_TRUE(gathered);
-  return FlatParameters::view(*gathered, e).clone();
+  return gathered->at(e.name).clone();
 }
 
 struct Case {

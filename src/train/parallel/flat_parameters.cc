@@ -193,16 +193,21 @@ at::Tensor FlatParameters::take_gradients(int unit) {
   return std::exchange(units_[static_cast<std::size_t>(unit)].gradients, at::Tensor());
 }
 
-Result<at::Tensor> FlatParameters::gather(const std::string& name, int unit, const at::Tensor& shard) const {
-  if (map_.shards == 1) return shard;
-  at::Tensor whole;
-  {
-    MemoryScope scope(MemoryPart::communication);
-    whole = at::empty({map_.units[static_cast<std::size_t>(unit)].padded}, shard.options());
+Result<std::map<std::string, at::Tensor>> FlatParameters::gather(const std::string& name, int unit,
+                                                                 const at::Tensor& shard) const {
+  at::Tensor whole = shard;
+  if (map_.shards > 1) {
+    {
+      MemoryScope scope(MemoryPart::communication);
+      whole = at::empty({map_.units[static_cast<std::size_t>(unit)].padded}, shard.options());
+    }
+    YOKE_TRY(WorkPtr work, groups_.shard->all_gather(name, whole, shard));
+    YOKE_TRY_VOID(work->wait());
   }
-  YOKE_TRY(WorkPtr work, groups_.shard->all_gather(name, whole, shard));
-  YOKE_TRY_VOID(work->wait());
-  return whole;
+  std::map<std::string, at::Tensor> tensors;
+  for (const FlatEntry& entry : entries_)
+    if (entry.place.unit == unit) tensors[entry.name] = view(whole, entry);
+  return tensors;
 }
 
 Result<void> FlatParameters::gather_values(bool frozen_too) {

@@ -17,6 +17,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -89,9 +90,9 @@ class FlatParameters {
   void zero_missing(int unit, const std::vector<bool>& arrived);
   at::Tensor take_gradients(int unit);
 
-  // Whole units, put together from all ranks' shards: `shard` is this rank's of any flat tensor cut like the unit. With
-  // one shard it is returned as it is.
-  Result<at::Tensor> gather(const std::string& name, int unit, const at::Tensor& shard) const;
+  // A unit's whole tensors by parameter, put together from all ranks' shards: `shard` is this rank's of any flat tensor
+  // cut like the unit. With one shard they are views of it.
+  Result<std::map<std::string, at::Tensor>> gather(const std::string& name, int unit, const at::Tensor& shard) const;
   // The units' values (stages 1 and 2), after shards have changed. Frozen ones change only when somebody sets them.
   Result<void> gather_values(bool frozen_too = false);
 

@@ -24,8 +24,6 @@ Registry& registry() {
   return *instance;
 }
 
-class Watch final : public at::ObserverContext {};
-
 std::unique_ptr<at::ObserverContext> on_operation(const at::RecordFunction& function) {
   for (const c10::IValue& input : function.inputs()) {
     if (input.isTensor())

@@ -69,6 +69,7 @@ void add_figures(const Report& r, Page& page) {
              r.mean_mfu ? "of the devices' dense peak" : "");
   std::vector<std::string> extent;
   if (r.steps_planned) extent.push_back("of " + format_thousands(*r.steps_planned));
+  if (r.steps_skipped > 0) extent.push_back(format_thousands(r.steps_skipped) + " skipped: overflow in fp16");
   if (r.tokens) extent.push_back(format_count(static_cast<double>(*r.tokens)) + " tokens");
   add_figure(page, "Steps", format_thousands(r.steps_done), join(extent, ", "));
   add_figure(page, "A step takes", text_or_none(r.mean_step_seconds, format_seconds),

@@ -81,6 +81,7 @@ void add_curves(const RankHistory& lead, Report& report) {
     report.grad_norm.push_back({x, step.grad_norm});
     add_best(report.best_loss, report.loss.back());
     if (!std::isfinite(step.loss)) ++report.losses_not_finite;
+    report.steps_skipped += step.skipped();
     tokens += step.tokens;
     bool warm = counted.index >= cold;
     report.warm_steps += warm;

@@ -71,6 +71,7 @@ struct Report {
   std::optional<double> startup_seconds;  // of the slowest rank, first attempt
 
   std::int64_t steps_done = 0;
+  std::int64_t steps_skipped = 0;  // of those done: gradients overflowed in fp16, nothing was updated
   std::optional<std::int64_t> steps_planned;
   std::optional<std::int64_t> tokens;  // in the steps that count
 

@@ -100,6 +100,7 @@ std::string report_json(const Report& report) {
   root.add("wall_seconds", report.wall_seconds);
   root.add("startup_seconds", report.startup_seconds);
   root.json["steps_done"] = report.steps_done;
+  root.json["steps_skipped"] = report.steps_skipped;
   root.add("steps_planned", report.steps_planned);
   root.add("tokens", report.tokens);
   Object loss, validation, speed, checkpoints;

@@ -5,7 +5,10 @@
 
 #include <cmath>
 
+#include "core/report/html.h"
+#include "core/report/report_json.h"
 #include "core/report/sample_for_test.h"
+#include "core/report/summary.h"
 
 namespace yoke {
 namespace {
@@ -156,6 +159,23 @@ TEST(Report, LossesThatAreNotFiniteAreCountedAndNeverBest) {
   Report report = make_report(data);
   EXPECT_EQ(report.losses_not_finite, 2);
   EXPECT_EQ(report.best_loss, (Point{2, 2}));
+}
+
+TEST(Report, SkippedStepsAreCounted) {
+  RunData data;
+  for (int s = 0; s < 5; ++s) {
+    StepEvent step = sample_step(s, 3, 1);
+    step.loss_scale = 1024;
+    if (s < 2) step.grad_norm = s == 0 ? HUGE_VAL : std::nan("");
+    data.records.push_back({0, 0, step});
+  }
+  Report report = make_report(data);
+  EXPECT_EQ(report.steps_done, 5);
+  EXPECT_EQ(report.steps_skipped, 2);
+  EXPECT_NE(report_summary(report).find("  skipped      2 of 5 steps: their gradients overflowed in fp16\n"),
+            std::string::npos);
+  EXPECT_NE(report_json(report).find("\"steps_skipped\": 2"), std::string::npos);
+  EXPECT_NE(report_html(report).find("<small>2 skipped: overflow in fp16, 500 tokens</small>"), std::string::npos);
 }
 
 TEST(Report, OutcomeIsTheLaunchersOrTheWorstOfTheRanks) {

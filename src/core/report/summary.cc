@@ -96,6 +96,11 @@ std::string report_summary(const Report& report) {
   lines.add("model", model_text(report));
   lines.add("ran on", ranks_text(report));
   lines.add("loss", losses(report));
+  if (report.steps_skipped > 0) {
+    lines.add("skipped",
+              fmt::format("{} of {} steps: their gradients overflowed in fp16", format_thousands(report.steps_skipped),
+                          format_thousands(static_cast<std::int64_t>(report.loss.size()))));
+  }
   lines.add("validation", validation(report));
   lines.add("tokens", report.tokens ? format_thousands(*report.tokens) : not_measured);
   lines.add("speed", speed(report));

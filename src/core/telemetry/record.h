@@ -2,6 +2,7 @@
 // that is not known is absent, never 0.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -58,6 +59,9 @@ struct StepEvent {
   std::optional<double> tokens_per_second;         // of the whole job
   std::optional<double> mfu;
   bool operator==(const StepEvent&) const = default;
+
+  // With fp16: the gradients overflowed, so nothing was updated.
+  bool skipped() const { return loss_scale && !std::isfinite(grad_norm); }
 };
 
 struct ValidationEvent {

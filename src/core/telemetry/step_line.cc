@@ -14,7 +14,7 @@ std::string step_line(const StepEvent& step, std::int64_t total_steps) {
   std::string line = fmt::format("step: {:>{}}{}", step.step + 1, total.empty() ? 0 : total.size() - 1, total);
   fmt::format_to(std::back_inserter(line), "  loss: {:.4f}  grad_norm: {:.2f}  lr: {:.1e}", step.loss, step.grad_norm,
                  step.learning_rate);
-  if (step.loss_scale) line += fmt::format("  scale: {:g}", *step.loss_scale);
+  if (step.loss_scale) line += fmt::format("  scale: {:.10g}", *step.loss_scale);
   if (step.memory.peak_bytes) line += "  memory: " + format_bytes(static_cast<double>(*step.memory.peak_bytes));
   if (step.tokens_per_second && std::isfinite(*step.tokens_per_second)) {
     line += "  tps: " + format_thousands(std::llround(*step.tokens_per_second));

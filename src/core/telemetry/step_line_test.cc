@@ -39,6 +39,10 @@ TEST(StepLine, ShowsLossScaleAndWhatIsNotFinite) {
   step.loss_scale = 65536;
   step.tokens_per_second = HUGE_VAL;
   EXPECT_EQ(step_line(step, 9), "step: 5/9  loss: nan  grad_norm: inf  lr: 1.0e-03  scale: 65536");
+  step.loss_scale = 16777216;
+  EXPECT_NE(step_line(step, 9).find("scale: 16777216"), std::string::npos);
+  step.loss_scale = 7.8125;
+  EXPECT_NE(step_line(step, 9).find("scale: 7.8125"), std::string::npos);
 }
 
 }  // namespace

@@ -187,6 +187,7 @@ class RankRun {
       fill_memory(event.memory);
       YOKE_TRY_VOID(log_.write(event));
       YOKE_TRY_VOID(report_checkpoints());
+      skipped_ += result.skipped;
       bool overflow = result.skipped && result.loss_scale > LossScaler::least;  // a smaller scale may do
       if (!overflow && (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)))
         return fail(
@@ -239,7 +240,17 @@ class RankRun {
     return log_.write(ValidationEvent{step, result.first, result.second});
   }
 
+  // Now and then a step is skipped; a quarter of them means that the scale does not fit.
+  Result<void> warn_of_skipped(std::int64_t steps) {
+    if (skipped_ == 0 || skipped_ * 4 < steps) return {};
+    return warn(
+        {fmt::format("{} of {} steps were skipped because their gradients overflowed in fp16{}; lower "
+                     "train.loss_scale.initial, raise train.loss_scale.growth_interval, or train in bf16",
+                     skipped_, steps, skipped_ == steps ? ": nothing was learned" : "")});
+  }
+
   Result<RunOutcome> finish(std::int64_t steps_done, RunOutcome outcome) {
+    YOKE_TRY_VOID(warn_of_skipped(steps_done - start_.first_step));
     if (writer_ != nullptr) {
       YOKE_TRY_VOID(writer_->finish());
       YOKE_TRY_VOID(report_checkpoints());
@@ -257,6 +268,7 @@ class RankRun {
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<CheckpointWriter> writer_;
   StartEvent start_;
+  std::int64_t skipped_ = 0;  // steps
 };
 
 std::int64_t threads_a_rank(const RunSpec& spec, const World& world) {

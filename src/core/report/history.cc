@@ -7,13 +7,15 @@ class Builder {
  public:
   RankHistory history;
 
-  void add(const StartEvent& start, std::int64_t) {
+  void add(const StartEvent& start, std::int64_t time_ns) {
     history.end = nullptr;
     if (!history.starts.empty()) {
       std::int64_t reached =
           steps_in_attempt_ > 0 ? history.steps.back().event->step + 1 : history.starts.back()->first_step;
       history.restarts.push_back({start.attempt, "", reached, start.first_step, {}});
-      last_time_ = steps_in_attempt_ > 0 ? std::optional(history.steps.back().time_ns) : std::nullopt;
+      history.restart_times.push_back(time_ns);
+      last_time_ =
+          steps_in_attempt_ > 0 && start.attempt > 0 ? std::optional(history.steps.back().time_ns) : std::nullopt;
     }
     history.starts.push_back(&start);
     steps_in_attempt_ = 0;

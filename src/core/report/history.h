@@ -19,8 +19,9 @@ struct RankHistory {
   std::vector<CountedStep> steps;  // step numbers rise
   std::vector<const ValidationEvent*> validations;
   std::vector<const StartEvent*> starts;
-  std::vector<ReportRestart> restarts;  // seen from this rank: without reasons
-  const EndEvent* end = nullptr;        // of the last attempt
+  std::vector<ReportRestart> restarts;      // seen from this rank: without reasons
+  std::vector<std::int64_t> restart_times;  // when each went on
+  const EndEvent* end = nullptr;            // of the last attempt
 };
 
 // By rank; the pointers are into `records`.

@@ -48,6 +48,18 @@ TEST(History, WhatWasUndoneAndNotDoneAgainIsGone) {
   EXPECT_EQ(history.end, nullptr);
 }
 
+TEST(History, AResumeLosesNoTime) {
+  std::vector<Record> records{{0, 0, sample_start(0, 0)},
+                              {1 * second_ns, 0, sample_step(0, 1, 1)},
+                              {90 * second_ns, 0, sample_start(0, 1)},
+                              {91 * second_ns, 0, sample_step(1, 1, 1)}};
+  RankHistory history = rank_histories(records).at(0);
+  ASSERT_EQ(history.restarts.size(), 1u);
+  EXPECT_EQ(history.restarts[0].attempt, 0);
+  EXPECT_EQ(history.restarts[0].repeated_steps(), 0);
+  EXPECT_EQ(history.restarts[0].lost_seconds, std::nullopt);
+}
+
 TEST(History, AnAttemptWithoutStepsRepeatsNothing) {
   std::vector<Record> records{{0, 0, sample_start(0, 0)}, {1, 0, sample_start(1, 0)}, {2, 0, sample_step(0, 1, 1)}};
   RankHistory history = rank_histories(records).at(0);

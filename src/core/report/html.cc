@@ -84,7 +84,9 @@ void add_figures(const Report& r, Page& page) {
 std::vector<ChartMark> marks_of(const Report& r) {
   std::vector<ChartMark> marks;
   for (const ReportRestart& restart : r.restarts) {
-    if (restart.at_step) marks.push_back({static_cast<double>(*restart.at_step), "Restart " + restart_text(restart)});
+    if (!restart.at_step) continue;
+    marks.push_back({static_cast<double>(*restart.at_step),
+                     (restart.attempt == 0 ? "Resumed " : "Restart ") + restart_text(restart)});
   }
   return marks;
 }
@@ -134,6 +136,7 @@ void add_step_parts(const Report& r, Page& page) {
     const auto& [name, seconds] = r.step_parts[i];
     int colour = name == "other" ? 7 : static_cast<int>(i) + 1;
     std::string title = part_title(name);
+    if (seconds && negligible(*seconds, *r.mean_step_seconds)) continue;
     if (!seconds) {
       rows += fmt::format(
           "<tr><td class=\"soft\">{}</td><td class=\"b\"></td><td class=\"n soft\" colspan=\"2\">{}</td></tr>", title,
@@ -197,12 +200,13 @@ void add_restarts(const Report& r, Page& page) {
   auto number = [](const std::optional<std::int64_t>& n) {
     return n ? format_thousands(*n) : std::string(not_measured);
   };
-  for (const ReportRestart& restart : r.restarts) {
+  for (std::size_t i = 0; i < r.restarts.size(); ++i) {
+    const ReportRestart& restart = r.restarts[i];
     page.add(
         "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td "
         "class=\"n\">{}</td></tr>",
-        restart.attempt, restart.reason.empty() ? "not recorded" : escape_html(restart.reason), number(restart.at_step),
-        number(restart.resumed_at), number(restart.repeated_steps()),
+        restart_title(r, i), restart.reason.empty() ? "not recorded" : escape_html(restart.reason),
+        number(restart.at_step), number(restart.resumed_at), number(restart.repeated_steps()),
         text_or_none(restart.lost_seconds, format_seconds));
   }
   page.html += "</table></section>\n";

@@ -177,22 +177,48 @@ void add_starts(const Histories& histories, const RankHistory& lead, Report& rep
   report.device = start.device;
 }
 
-// Launcher and ranks tell two halves of each restart: why, and what it cost.
+// Launcher and ranks tell two halves of each restart: why, and what it cost. Attempts count from 0 in each session, so
+// the launcher's half is the last one of that attempt before the ranks went on.
 void add_restarts(const std::vector<Record>& records, const RankHistory& lead, Report& report) {
-  report.restarts = lead.restarts;
+  struct Told {
+    std::int64_t time_ns;
+    ReportRestart restart;
+  };
+  std::vector<Told> told;
+  for (const Record& record : records) {
+    if (const auto* restart = std::get_if<RestartEvent>(&record.event))
+      told.push_back({record.time_ns, {restart->attempt, restart->reason, {}, {}, {}}});
+  }
+  for (std::size_t i = 0; i < lead.restarts.size(); ++i) {
+    Told* why = nullptr;
+    for (Told& each : told) {
+      if (each.restart.attempt == lead.restarts[i].attempt && each.time_ns <= lead.restart_times[i]) why = &each;
+    }
+    if (why == nullptr || why->restart.at_step) {  // nobody told, or that was for an earlier one
+      told.push_back({lead.restart_times[i], lead.restarts[i]});
+      continue;
+    }
+    std::string reason = std::move(why->restart.reason);
+    why->restart = lead.restarts[i];
+    why->restart.reason = std::move(reason);
+  }
+  std::ranges::stable_sort(told, {}, &Told::time_ns);
+  for (Told& each : told) report.restarts.push_back(std::move(each.restart));
+}
+
+// Seconds in which nobody trained: each session but the first begins with the launcher's record of a resume.
+double seconds_between_sessions(const std::vector<Record>& records) {
+  double seconds = 0;
   for (const Record& record : records) {
     const auto* restart = std::get_if<RestartEvent>(&record.event);
-    if (restart == nullptr) continue;
-    auto known = std::find_if(report.restarts.begin(), report.restarts.end(),
-                              [&](const ReportRestart& r) { return r.attempt == restart->attempt; });
-    if (known == report.restarts.end()) {
-      report.restarts.push_back({restart->attempt, restart->reason, {}, {}, {}});
-    } else {
-      known->reason = restart->reason;
+    if (restart == nullptr || restart->attempt > 0) continue;
+    std::optional<std::int64_t> before;
+    for (const Record& other : records) {
+      if (other.time_ns < record.time_ns) before = std::max(before.value_or(other.time_ns), other.time_ns);
     }
+    if (before) seconds += static_cast<double>(record.time_ns - *before) * 1e-9;
   }
-  std::stable_sort(report.restarts.begin(), report.restarts.end(),
-                   [](const ReportRestart& a, const ReportRestart& b) { return a.attempt < b.attempt; });
+  return seconds;
 }
 
 void add_checkpoints_and_messages(const std::vector<Record>& records, Report& report) {
@@ -271,7 +297,10 @@ Report make_report(const RunData& data) {
     auto [first, last] = std::minmax_element(data.records.begin(), data.records.end(),
                                              [](const Record& a, const Record& b) { return a.time_ns < b.time_ns; });
     report.start_ns = first->time_ns;
-    if (first != last) report.wall_seconds = static_cast<double>(last->time_ns - first->time_ns) * 1e-9;
+    if (first != last) {
+      report.wall_seconds =
+          static_cast<double>(last->time_ns - first->time_ns) * 1e-9 - seconds_between_sessions(data.records);
+    }
   }
   if (!data.run_json.empty()) read_run_json(data.run_json, report);
   if (!data.plan_json.empty()) read_plan_json(data.plan_json, report);

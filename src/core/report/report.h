@@ -40,11 +40,11 @@ struct MemoryPart {
 };
 
 struct ReportRestart {
-  std::int64_t attempt = 0;                // 1 for the first restart
+  std::int64_t attempt = 0;                // 1 for the first restart; 0: a person went on with the run (--resume)
   std::string reason;                      // empty: nobody wrote why
   std::optional<std::int64_t> at_step;     // steps done when it happened
   std::optional<std::int64_t> resumed_at;  // of which these were not lost
-  std::optional<double> lost_seconds;      // from the last step before it until new steps began
+  std::optional<double> lost_seconds;      // from the last step before it until new steps began; not of a resume
 
   std::optional<std::int64_t> repeated_steps() const;
 };
@@ -67,7 +67,7 @@ struct Report {
   std::optional<std::int64_t> world_size, parameters;
   std::vector<std::string> hosts;
   std::optional<std::int64_t> start_ns;   // Unix time of the first record
-  std::optional<double> wall_seconds;     // first to last record
+  std::optional<double> wall_seconds;     // first to last record, without the time between two sessions
   std::optional<double> startup_seconds;  // of the slowest rank, first attempt
 
   std::int64_t steps_done = 0;

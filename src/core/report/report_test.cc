@@ -101,6 +101,10 @@ TEST(Report, StepTimeIsTheMeanOverRanksAndTheRestIsOther) {
   EXPECT_DOUBLE_EQ(seconds_of(report, "backward").value(), 1.5);
   EXPECT_DOUBLE_EQ(seconds_of(report, "checkpoint").value(), 0.5);
   EXPECT_DOUBLE_EQ(seconds_of(report, "other").value(), 1);
+  for (Record& record : data.records) std::get<StepEvent>(record.event).seconds.checkpoint = 1e-6;
+  report = make_report(data);
+  EXPECT_NE(report_summary(report).find("  forward  "), std::string::npos);
+  EXPECT_EQ(report_summary(report).find("  checkpoint  "), std::string::npos) << "0.0% is no line";
   EXPECT_EQ(seconds_of(report, "communication_exposed"), std::nullopt);
 }
 
@@ -159,6 +163,38 @@ TEST(Report, LossesThatAreNotFiniteAreCountedAndNeverBest) {
   Report report = make_report(data);
   EXPECT_EQ(report.losses_not_finite, 2);
   EXPECT_EQ(report.best_loss, (Point{2, 2}));
+}
+
+// Two sessions, a hundred seconds apart, each with a restart.
+TEST(Report, AResumeIsNoRestartAndTheTimeBeforeItDoesNotCount) {
+  RunData data;
+  auto add = [&](std::int64_t seconds, std::int64_t rank, Event event) {
+    data.records.push_back({seconds * second_ns, rank, std::move(event)});
+  };
+  add(12, -1, RestartEvent{1, "first"});
+  add(121, -1, RestartEvent{0, "yoke run --resume"});
+  add(125, -1, RestartEvent{1, "second"});
+  add(10, 0, sample_start(0, 0));
+  add(11, 0, sample_step(0, 1, 1));
+  add(13, 0, sample_start(1, 0));
+  for (int s = 0; s < 8; ++s) add(14 + s, 0, sample_step(s, 1, 1));
+  add(122, 0, sample_start(0, 7));
+  add(123, 0, sample_step(7, 1, 1));
+  add(126, 0, sample_start(1, 7));
+  add(127, 0, sample_step(7, 1, 1));
+  Report report = make_report(data);
+  std::vector<std::string> reasons;
+  for (const ReportRestart& restart : report.restarts) reasons.push_back(restart.reason);
+  EXPECT_THAT(reasons, ElementsAre("first", "yoke run --resume", "second"));
+  EXPECT_EQ(report.restarts[1].at_step, 8);
+  EXPECT_EQ(report.restarts[1].resumed_at, 7);
+  EXPECT_EQ(report.restarts[2].at_step, 8);
+  EXPECT_DOUBLE_EQ(report.wall_seconds.value(), 17) << "10 to 21 s and 121 to 127 s";
+  std::string summary = report_summary(report);
+  EXPECT_THAT(summary, testing::StartsWith("run: unfinished, 8 steps in 17.0 s, 2 restarts, resumed 1 time\n"));
+  EXPECT_THAT(summary, testing::HasSubstr("\n  restart 1    after step 1: first (1 step repeated"));
+  EXPECT_THAT(summary, testing::HasSubstr("\n  resumed      after step 8: yoke run --resume (1 step repeated)\n"));
+  EXPECT_THAT(summary, testing::HasSubstr("\n  restart 2    after step 8: second (1 step repeated"));
 }
 
 TEST(Report, SkippedStepsAreCounted) {

@@ -22,9 +22,8 @@ class Lines {
 std::string title(const Report& report) {
   std::string text = fmt::format("{}: {}, {}", report.name, report.outcome, steps_text(report));
   if (report.wall_seconds) text += " in " + format_seconds(*report.wall_seconds);
-  std::size_t restarts = report.restarts.size();
-  if (restarts > 0) text += fmt::format(", {} {}", restarts, restarts == 1 ? "restart" : "restarts");
-  return text + "\n\n";
+  std::string restarts = restarts_text(report);
+  return text + (restarts.empty() ? "" : ", " + restarts) + "\n\n";
 }
 
 std::string losses(const Report& report) {
@@ -60,7 +59,7 @@ void add_step(const Report& report, Lines& lines) {
   if (!report.mean_step_seconds) return lines.add("a step", not_measured);
   lines.add("a step", format_seconds(*report.mean_step_seconds));
   for (const StepPart& part : report.step_parts) {
-    if (!part.seconds || *part.seconds <= 0) continue;
+    if (!part.seconds || negligible(*part.seconds, *report.mean_step_seconds)) continue;
     double share = *part.seconds / *report.mean_step_seconds;
     std::string bar;
     for (long k = std::lround(share * 30); k > 0; --k) bar += "\u2588";
@@ -109,7 +108,7 @@ std::string report_summary(const Report& report) {
   lines.add("checkpoints", checkpoints(report));
   lines.add("start-up", report.startup_seconds ? format_seconds(*report.startup_seconds) : not_measured);
   for (std::size_t i = 0; i < report.restarts.size() && i < 3; ++i) {
-    lines.add(fmt::format("restart {}", report.restarts[i].attempt), restart_text(report.restarts[i]));
+    lines.add(restart_title(report, i), restart_text(report.restarts[i]));
   }
   if (report.restarts.size() > 3) lines.add("", fmt::format("and {} more", report.restarts.size() - 3));
   std::size_t warnings = 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/base/text.h"
@@ -19,6 +20,8 @@ std::string loss_text(double loss) {
   bool plain = loss == 0 || !std::isfinite(loss) || (size >= 1e-3 && size < 1e5);
   return plain ? fmt::format("{:.4f}", loss) : fmt::format("{:.3e}", loss);
 }
+
+bool negligible(double part, double whole) { return part < 0.0005 * whole; }
 
 std::string percent(double part, double whole) { return fmt::format("{:.1f}%", part / whole * 100); }
 
@@ -52,9 +55,29 @@ std::string ranks_text(const Report& report) {
   return join(parts, ", ");
 }
 
+std::string restarts_text(const Report& report) {
+  auto resumes = std::ranges::count(report.restarts, 0, &ReportRestart::attempt);
+  auto restarts = static_cast<std::ptrdiff_t>(report.restarts.size()) - resumes;
+  std::vector<std::string> parts;
+  if (restarts > 0) parts.push_back(fmt::format("{} {}", restarts, restarts == 1 ? "restart" : "restarts"));
+  if (resumes > 0) parts.push_back(fmt::format("resumed {} {}", resumes, resumes == 1 ? "time" : "times"));
+  return join(parts, ", ");
+}
+
+std::string restart_title(const Report& report, std::size_t place) {
+  if (report.restarts[place].attempt == 0) return "resumed";
+  auto before = report.restarts.begin() + static_cast<std::ptrdiff_t>(place);
+  return fmt::format("restart {}",
+                     place + 1 - std::ranges::count(report.restarts.begin(), before, 0, &ReportRestart::attempt));
+}
+
 std::string restart_text(const ReportRestart& restart) {
   std::string text = restart.at_step ? fmt::format("after step {}: ", format_thousands(*restart.at_step)) : "";
-  text += restart.reason.empty() ? "reason not recorded" : restart.reason;
+  if (!restart.reason.empty()) {
+    text += restart.reason;
+  } else {
+    text += restart.attempt == 0 ? "by a new start of the run" : "reason not recorded";
+  }
   std::vector<std::string> costs;
   if (auto repeated = restart.repeated_steps()) {
     costs.push_back(fmt::format("{} {} repeated", format_thousands(*repeated), *repeated == 1 ? "step" : "steps"));

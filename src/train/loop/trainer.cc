@@ -132,6 +132,8 @@ Result<StepResult> Trainer::step(std::int64_t step, const Batch& batch, bool sto
   sum[2] = stop ? 1 : 0;
   at::Tensor reduced_sums;
   WorkPtr sums_work;
+  // Waiting for parameters is exposed communication, and no part of the pass in which it happens.
+  auto waited = [this] { return gather_ != nullptr ? gather_->waited().value : 0; };
   for (std::int64_t first = 0; first < batch.rows; first += micro) {
     bool last = first + micro == batch.rows;
     at::Tensor inputs = rows_of(batch.inputs, batch, first, micro, device_),
@@ -139,19 +141,20 @@ Result<StepResult> Trainer::step(std::int64_t step, const Batch& batch, bool sto
     if (gather_ != nullptr) gather_->begin("train");
     at::Tensor loss = model_->loss(inputs, targets, scale / expected);
     sum[0] += loss.item<double>() / scale;
-    result.forward_seconds += watch.lap();
+    double waited_in_forward = waited();
+    result.forward_seconds += watch.lap() - waited_in_forward;
     if (last) {
       reduced_sums = sums.to(device_);
       YOKE_TRY(sums_work, communicator_.all_reduce("loss and tokens", reduced_sums));
     }
     parallel_->begin_backward(last);
     loss.backward();
-    result.backward_seconds += watch.lap();
+    result.backward_seconds += watch.lap() - (waited() - waited_in_forward);
     YOKE_TRY(Seconds exposed, parallel_->finish_backward());
     result.exposed_seconds += exposed.value;
     if (gather_ != nullptr) {
-      YOKE_TRY(Seconds waited, gather_->end());
-      result.exposed_seconds += waited.value;
+      YOKE_TRY(Seconds in_all, gather_->end());
+      result.exposed_seconds += in_all.value;
     }
     watch.lap();
   }

@@ -34,7 +34,8 @@ class GatherOnUse {
   // Between begin() and end() lies a pass; those of one name use the units in the same order. end() takes all memory
   // away, and says what went wrong: after an error values are zeros until then.
   void begin(const std::string& pass);
-  Result<Seconds> end();  // seconds waited for gathers
+  Result<Seconds> end();                               // seconds waited for gathers
+  Seconds waited() const { return Seconds(waited_); }  // in this pass so far
 
   // Gathers every unit and keeps it until release_all(): for code that looks at all parameters.
   Result<void> gather_all();

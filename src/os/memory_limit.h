@@ -1,9 +1,11 @@
 // How much memory the processes of a job may have.
 #pragma once
 
+#include <exception>
 #include <optional>
 #include <string>
 
+#include "core/base/error.h"
 #include "core/base/units.h"
 
 namespace yoke {
@@ -19,5 +21,12 @@ std::optional<MemoryLimit> shared_memory_limit(const std::string& root = "");
 
 // Of each process by itself (ulimit -v, ulimit -d); nothing without one.
 std::optional<MemoryLimit> process_memory_limit();
+
+// "out of memory: ulimit -d is 146 MiB", with the tightest limit in force; kind environment.
+Error out_of_memory();
+
+// When the exception says that the system refused memory or a thread: the error that explains it, and names the limits.
+// Nothing for any other exception.
+std::optional<Error> refusal(const std::exception& exception);
 
 }  // namespace yoke

@@ -5,6 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
 #include "os/file.h"
 
 namespace yoke {
@@ -29,6 +34,22 @@ TEST(MemoryLimit, TheTightestOfMachineAndCgroups) {
   auto cgroup = shared_memory_limit(root.path());
   EXPECT_EQ(cgroup->bytes, Bytes(512000));
   EXPECT_EQ(cgroup->what, "the cgroup's memory.max");
+}
+
+TEST(MemoryLimit, RefusalsAreExplained) {
+  auto said = [](const std::exception& e) {
+    auto error = refusal(e);
+    return error ? error->what : "nothing";
+  };
+  for (const std::string& text :
+       {said(std::bad_alloc()), said(std::system_error(ENOMEM, std::generic_category())),
+        said(
+            std::runtime_error("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you"))})
+    EXPECT_TRUE(text.starts_with("out of memory: ")) << text;
+  std::string thread = said(std::system_error(EAGAIN, std::generic_category()));
+  EXPECT_TRUE(thread.starts_with("the system refused a thread, or the memory for it")) << thread;
+  EXPECT_EQ(said(std::system_error(ECONNREFUSED, std::generic_category())), "nothing");
+  EXPECT_EQ(said(std::runtime_error("no kernel")), "nothing");
 }
 
 TEST(MemoryLimit, OfEachProcess) {

@@ -14,11 +14,13 @@
 #include <vector>
 
 #include "core/base/text.h"
+#include "core/plan/plan.h"
 #include "core/spec/hf_config.h"
 #include "core/spec/run_spec.h"
 #include "core/telemetry/step_line.h"
 #include "os/environment.h"
 #include "os/file.h"
+#include "os/memory_limit.h"
 #include "train/comm/c10d.h"
 #include "train/comm/device.h"
 #include "train/comm/memory.h"
@@ -101,6 +103,11 @@ EventLog::Observer printer(const RunSpec& spec) {
   };
 }
 
+double predicted_bytes(const RunSpec& spec, int ranks) {
+  auto plan = make_plan(spec, ranks);
+  return plan ? plan->memory.total().value : 0;
+}
+
 // Exit code of a rank. A stop by signal ends as that signal would have ended it.
 int code_of(const Result<RunOutcome>& outcome) {
   if (!outcome) return report(outcome.error());
@@ -116,7 +123,12 @@ int run_as_threads(const RunSpec& spec, const std::string& run_dir, int ranks) {
   for (int r = 0; r < ranks; ++r)
     threads.emplace_back([&, r] {
       World world{.rank = r, .size = ranks, .local_rank = r, .local_size = ranks, .attempt = attempt};
-      RankJob job{spec, run_dir, world, r == 0 ? printer(spec) : EventLog::Observer(), &stop_signal};
+      RankJob job{.spec = spec,
+                  .run_dir = run_dir,
+                  .world = world,
+                  .observer = r == 0 ? printer(spec) : EventLog::Observer(),
+                  .stop_signal = &stop_signal,
+                  .predicted_bytes = predicted_bytes(spec, ranks)};
       outcomes[static_cast<std::size_t>(r)] = run_rank(job, *communicators[static_cast<std::size_t>(r)]);
       communicators[static_cast<std::size_t>(r)].reset();
     });
@@ -151,7 +163,13 @@ int run(int argc, char** argv) {
   Result<std::unique_ptr<Communicator>> communicator = std::move(thread_group("data", 1, timeout).front());
   if (world->size > 1) communicator = connect(*world, "data", device->transport, timeout);
   if (!communicator) return report(communicator.error());
-  RankJob job{*spec, arguments->run_dir, *world, printer(*spec), &stop_signal, device->device};
+  RankJob job{*spec,
+              arguments->run_dir,
+              *world,
+              printer(*spec),
+              &stop_signal,
+              device->device,
+              predicted_bytes(*spec, world->size)};
   return code_of(run_rank(job, **communicator));
 }
 
@@ -159,7 +177,12 @@ int run(int argc, char** argv) {
 }  // namespace yoke
 
 int main(int argc, char** argv) {
-  int code = yoke::run(argc, argv);
+  int code = 1;
+  try {
+    code = yoke::run(argc, argv);
+  } catch (const std::exception& e) {  // outside of what run_rank() catches
+    code = yoke::report(yoke::refusal(e).value_or(yoke::Error{yoke::ErrorKind::failed, e.what(), ""}));
+  }
   std::fflush(nullptr);
   // No orderly end: threads of process groups may still let go of tensors while static objects are taken down.
   std::_Exit(code);

@@ -33,18 +33,6 @@ Result<std::string> find_worker() {
               "make build");
 }
 
-// What a worker said itself before it failed: its last "error: ..." and "hint: ..." lines. Nothing when it was killed.
-std::optional<Error> worker_error(const LaunchOutcome& outcome) {
-  if (outcome.stop_signal != 0 || !outcome.cause) return std::nullopt;
-  constexpr std::string_view error_mark = "error: ", hint_mark = "hint: ";
-  std::optional<Error> error;
-  for (const std::string& line : outcome.cause->last_lines) {
-    if (line.starts_with(error_mark)) error = Error{ErrorKind::failed, line.substr(error_mark.size()), ""};
-    if (error && line.starts_with(hint_mark)) error->hint = line.substr(hint_mark.size());
-  }
-  return error;
-}
-
 void print_dry_run(const RunSetup& setup, bool json) {
   if (!json) {
     fmt::print("{}", describe(setup));
@@ -101,10 +89,12 @@ Result<int> run(const Flags& flags) {
   if (!flags.quiet) fmt::print(stderr, "{}{:<10} {}\n", describe(setup), "folder", run_dir);
   LaunchOptions options = launch_options(setup, worker, run_dir);
   RunProgress progress({.run_dir = run_dir,
+                        .resume = spec.checkpoint.resume,
                         .total_steps = spec.train.steps,
                         .max_restarts = options.max_restarts,
                         .quiet = flags.quiet,
                         .terminal = is_terminal(STDERR_FILENO)});
+  if (!flags.resume.empty()) progress.on_resume();
   Result<LaunchOutcome> outcome = launch(options, progress);
   progress.finish();
   if (!outcome) return report_error(outcome.error());
@@ -120,7 +110,8 @@ Result<int> run(const Flags& flags) {
     fmt::print("{}", *summary);
   }
   std::fflush(stdout);
-  if (std::optional<Error> own = worker_error(*outcome))
+  bool failed = outcome->stop_signal == 0 && outcome->cause;
+  if (std::optional<Error> own = failed ? worker_error(*outcome->cause) : std::nullopt)
     report_error(*own);
   else
     report_outcome(*outcome, options.log_dir);

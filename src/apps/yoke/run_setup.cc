@@ -78,7 +78,7 @@ Result<void> check_memory(const RunSetup& setup, bool on_cpu, const std::optiona
       ways.push_back(fmt::format("parallel.zero = {} needs {} a rank", zero, format_bytes(states(*plan))));
   }
   std::string hint = ways.empty() ? "no ZeRO stage fits: use more ranks on more machines, or a smaller model"
-                                  : "these fit: " + join(ways, "; ");
+                                  : "these fit, activations not counted: " + join(ways, "; ");
   return fail(
       ErrorKind::failed,
       fmt::format("parameters, gradients and optimizer state need {} a rank, {} for the {} ranks here, but {} is {}",

@@ -279,8 +279,10 @@ void add_place_rows(std::vector<Row>& all) {
       choice("cluster.mode", YOKE_FIELD(cluster.mode), modes, "ranks as processes, or as threads of one process"));
   all.push_back(integer("checkpoint.every", YOKE_FIELD(checkpoint.every), 0, most_steps, "steps; 0: only at the end"));
   all.push_back(integer("checkpoint.keep", YOKE_FIELD(checkpoint.keep), 1, most_steps, "newest checkpoints that stay"));
-  all.push_back(text("checkpoint.resume", YOKE_FIELD(checkpoint.resume),
-                     "auto: the newest complete checkpoint of the run folder; none; or a checkpoint's folder"));
+  all.push_back(
+      text("checkpoint.resume", YOKE_FIELD(checkpoint.resume),
+           "auto: the newest complete checkpoint of the run folder; a checkpoint's folder: that one, until the "
+           "run has its own; none"));
   all.push_back(integer("restart.max", YOKE_FIELD(restart.max), 0, 1'000'000, "restarts after failures"));
   all.push_back(number("restart.grace", YOKE_FIELD(restart.grace), 0, most_seconds,
                        "seconds between a forwarded SIGINT or SIGTERM and SIGKILL, in which a checkpoint is written"));

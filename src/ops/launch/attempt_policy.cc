@@ -23,6 +23,11 @@ std::vector<int> AttemptPolicy::on_end(const ProcessEnd& end, std::int64_t now) 
   return {SIGTERM};
 }
 
+bool AttemptPolicy::failed_only_with(int code) const {
+  auto with_code = [code](const ProcessEnd& end) { return end.status.signal == 0 && end.status.code == code; };
+  return cause_ && with_code(*cause_) && std::all_of(also_failed_.begin(), also_failed_.end(), with_code);
+}
+
 std::vector<int> AttemptPolicy::on_signal(int number, std::int64_t now) {
   bool stops = number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
   if (!stops) return {number};

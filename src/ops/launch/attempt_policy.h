@@ -32,6 +32,8 @@ class AttemptPolicy {
   // Ranks that failed after it by themselves: an exit code of their own, or a signal that was not sent to them from
   // here.
   const std::vector<ProcessEnd>& also_failed() const { return also_failed_; }
+  // Whether all that failed by themselves ended with this exit code: nobody was killed, or gave up in another way.
+  bool failed_only_with(int code) const;
   // What stopped the job from outside; 0: nothing did.
   int stop_signal() const { return stop_signal_; }
 

@@ -38,6 +38,24 @@ TEST_F(AttemptPolicyTest, FirstFailureIsTheCauseAndStopsTheOthers) {
   EXPECT_EQ(policy.stop_signal(), 0);
 }
 
+TEST_F(AttemptPolicyTest, AnExitCodeOfAllThatFailed) {
+  EXPECT_FALSE(policy.failed_only_with(1));
+  policy.on_end(code(1, 1), 0);
+  EXPECT_TRUE(policy.failed_only_with(1));
+  EXPECT_FALSE(policy.failed_only_with(3));
+  policy.on_end(killed(2, SIGTERM), 0);  // by us
+  policy.on_end(code(3, 1), 0);
+  EXPECT_TRUE(policy.failed_only_with(1));
+  policy.on_end(killed(0, SIGKILL), 0);  // what rank 1 took for an error of its peer
+  EXPECT_FALSE(policy.failed_only_with(1));
+}
+
+TEST_F(AttemptPolicyTest, ATimeoutOfAnotherRankIsAnotherFailure) {
+  policy.on_end(code(1, 1), 0);
+  policy.on_end(code(0, 4), 0);
+  EXPECT_FALSE(policy.failed_only_with(1));
+}
+
 TEST_F(AttemptPolicyTest, KillAfterTheGraceOnce) {
   policy.on_end(code(0, 1), 0);
   EXPECT_EQ(policy.on_time(5 * second - 1), Signals{});

@@ -47,7 +47,7 @@ class Launcher {
         policy.on_signal(late->number, monotonic_ns());  // came while the last ones ended
       int stop = policy.stop_signal();
       bool curable = cause_ && !std::ranges::count(options_.final_codes, shell_code(cause_->end.status));
-      if (stop == 0 && curable && attempt < options_.max_restarts) {
+      if (stop == 0 && curable && attempt < options_.max_restarts && observer_.worth_a_restart(*cause_, policy)) {
         observer_.on_restart(attempt + 1, *cause_);
         continue;
       }

@@ -63,7 +63,9 @@ class LaunchObserver {
   virtual ~LaunchObserver() = default;
   virtual void on_attempt(const AttemptInfo&) {}
   virtual void on_line(int /*rank*/, Stream, const std::string& /*line*/) {}
-  virtual void on_failure(const RankFailure&) {}                   // the first of an attempt, at once
+  virtual void on_failure(const RankFailure&) {}  // the first of an attempt, at once
+  // After an attempt that failed, if a restart is left: whether it may cure that.
+  virtual bool worth_a_restart(const RankFailure&, const AttemptPolicy&) { return true; }
   virtual void on_restart(int /*restart*/, const RankFailure&) {}  // before the attempt begins
   virtual void on_signal(int /*number*/) {}
   virtual void on_warning(const std::string&) {}

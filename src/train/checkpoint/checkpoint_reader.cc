@@ -52,6 +52,14 @@ Result<CheckpointReader> CheckpointReader::open(const std::string& folder, bool 
     return fail(ErrorKind::failed, std::move(error.what), "resume from another checkpoint");
   };
   std::string manifest_path = folder + "/" + manifest_file;
+  if (!exists(manifest_path)) {
+    std::string newest;
+    for (const std::string& name : list_folder(folder).value_or(std::vector<std::string>()))
+      if (step_of_folder(name)) newest = std::max(newest, name);
+    if (!newest.empty())
+      return fail(ErrorKind::failed, folder + " is no checkpoint: it holds checkpoints",
+                  fmt::format("give a step's folder, for example {}/{}", folder, newest));
+  }
   auto text = read_file(manifest_path);
   if (!text) return damaged(text.error());
   auto manifest = manifest_from_json(*text, manifest_path);

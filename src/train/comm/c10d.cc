@@ -17,6 +17,7 @@
 #endif
 
 #include "core/base/text.h"
+#include "os/memory_limit.h"
 #include "os/port.h"
 #include "train/comm/shared_memory.h"
 
@@ -308,6 +309,7 @@ Result<std::unique_ptr<Communicator>> connect(const World& world, const std::str
     return C10dCommunicator::make(group, world.rank, world.size,
                                   {store, transport, world.local_size == world.size, timeout});
   } catch (const std::exception& e) {
+    if (auto refused = refusal(e)) return tl::unexpected(*refused);
     return fail(
         ErrorKind::timeout,
         fmt::format("rank {} of {} could not meet the others at {}: {}", world.rank, world.size, where, first_line(e)),

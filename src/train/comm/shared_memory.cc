@@ -560,10 +560,15 @@ Error SharedMemoryCommunicator::ended_before(std::int64_t number, const std::vec
 }
 
 Error SharedMemoryCommunicator::too_late(std::int64_t number, const std::vector<int>& absent) {
+  std::string ranks = text_of(causes(absent, &RankBlock::waits_for));
+  bool stopped = ranks.find("stopped") != std::string::npos;
   return {ErrorKind::timeout,
           fmt::format("{} did not finish within {}: absent ranks: {}", describe(pending(number).collective, group()),
-                      format_seconds(group_->timeout.value), text_of(causes(absent, &RankBlock::waits_for))),
-          "those ranks are slow, stuck or took another path; raise train.collective_timeout if they are slow"};
+                      format_seconds(group_->timeout.value), ranks),
+          stopped ? "SIGSTOP, a terminal or a debugger stopped that rank: kill -CONT lets it go on, within "
+                    "train.collective_timeout"
+                  : "those ranks are slow, stuck or took another path; raise train.collective_timeout if they are "
+                    "slow"};
 }
 
 template <class F>

@@ -9,9 +9,11 @@
 #include <fstream>
 #include <thread>
 
+#include "core/base/text.h"
 #include "core/parallel/choose_layout.h"
 #include "os/clock.h"
 #include "os/file.h"
+#include "os/memory_limit.h"
 #include "train/comm/memory.h"
 #include "train/data/dataset.h"
 #include "train/loop/state.h"
@@ -89,8 +91,10 @@ class RankRun {
     start_.attempt = job_.world.attempt;
     start_.versions = {{"libtorch", TORCH_VERSION}};
 
+    // The run's own checkpoints go before what it began with: a restart, or --resume, must not lose them.
     std::optional<CheckpointReader> checkpoint;
-    if (spec_.checkpoint.resume == "auto") {
+    const std::string& resume = spec_.checkpoint.resume;
+    if (resume != "none" || job_.world.attempt > 0) {
       if (!job_.run_dir.empty() && exists(checkpoint_root())) {
         std::vector<std::string> notes;
         YOKE_TRY(checkpoint, newest_complete(checkpoint_root(), notes));
@@ -100,8 +104,9 @@ class RankRun {
                       fmt::format("no checkpoint in {} can be used; {}", checkpoint_root(), notes.front()),
                       "to start again from nothing, use another run folder or set checkpoint.resume to \"none\"");
       }
-    } else if (spec_.checkpoint.resume != "none") {
-      YOKE_TRY(checkpoint, CheckpointReader::open(spec_.checkpoint.resume, communicator_.rank() == 0));
+    }
+    if (!checkpoint && resume != "none" && resume != "auto") {
+      YOKE_TRY(checkpoint, CheckpointReader::open(resume, communicator_.rank() == 0));
     }
     if (checkpoint) {
       YOKE_TRY_VOID(load_checkpoint(*trainer_, *checkpoint));
@@ -150,6 +155,13 @@ class RankRun {
                                {communicator_.rank(), communicator_.size(), first_step, train.steps});
     bool first = true;
     std::int64_t step = first_step;
+    if (step >= train.steps) {
+      YOKE_TRY_VOID(log_.write(start_));
+      YOKE_TRY_VOID(
+          warn({fmt::format("nothing to do: {} is at step {}, and train.steps is {}; to train on, start a "
+                            "run with checkpoint.resume = that folder and a larger train.steps",
+                            *start_.checkpoint, step, train.steps)}));
+    }
     for (; step < train.steps; ++step) {
       auto began = std::chrono::steady_clock::now();
       if (first) {
@@ -289,8 +301,12 @@ Result<RunOutcome> run_rank(const RankJob& given, Communicator& communicator) {
     outcome = RankRun(job, communicator, *log).run();
   } catch (const std::exception& e) {  // libtorch throws
     std::string text = e.what();
-    outcome = fail(ErrorKind::failed, text.substr(0, text.find('\n')),
-                   "an error inside libtorch; the whole text is in this rank's log");
+    auto refused = refusal(e);
+    if (refused && job.predicted_bytes > 0)
+      refused->what += fmt::format(", and the plan predicted {} for this rank besides the program itself",
+                                   format_bytes(job.predicted_bytes));
+    outcome = tl::unexpected(
+        refused.value_or(Error{ErrorKind::failed, text.substr(0, text.find('\n')), "an error inside libtorch"}));
   }
   if (!outcome) {
     // The disk may be the problem, so what cannot be logged is not worth a second error.

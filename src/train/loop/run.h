@@ -23,6 +23,7 @@ struct RankJob {
   EventLog::Observer observer;
   const std::atomic<int>* stop_signal = nullptr;  // not 0: finish the step, write a checkpoint, return
   at::Device device = at::Device(at::kCPU);
+  double predicted_bytes = 0;  // of this rank, for who runs out of memory; 0: not known
 };
 
 enum class RunOutcome { done, stopped };

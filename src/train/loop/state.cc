@@ -94,7 +94,12 @@ Result<void> load_checkpoint(Trainer& trainer, const CheckpointReader& reader) {
     for (auto [suffix, shard] :
          {std::pair(".exp_avg", optimizer.exp_avg(unit)), std::pair(".exp_avg_sq", optimizer.exp_avg_sq(unit))}) {
       std::string name = entry.name + suffix;
-      YOKE_TRY(at::Tensor moments, stored(entry, reader.find_optimizer(name), name, reader.path()));
+      const TensorView* view = reader.find_optimizer(name);
+      if (view == nullptr)
+        return fail(ErrorKind::failed, fmt::format("{} holds no tensor {}", reader.path(), name),
+                    "was this parameter frozen when it was written? train.freeze must freeze at least what it did "
+                    "then");
+      YOKE_TRY(at::Tensor moments, stored(entry, view, name, reader.path()));
       load_part(trainer, shard, entry, moments);
     }
   }

@@ -1,21 +1,13 @@
-// How the command line explains itself: help that opens with examples, and "did you mean".
+// The command line of `yoke`: finds the command and runs it; help opens with examples, and a mistake is one error with
+// "did you mean".
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
-
-#include "core/base/error.h"
+#include <vector>
 
 namespace yoke {
 
-// The footer of a command holds its examples, which come first.
-class HelpFormatter : public CLI::Formatter {
- public:
-  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;
-  std::string make_footer(const CLI::App*) const override { return ""; }
-};
-
-// The error (usage) for arguments that could not be parsed: names the one that is wrong and what it may have meant.
-Error usage_error(const CLI::App& app, const std::string& what);
+// `arguments` without the program's name. Prints, and returns the exit code.
+int run_command_line(std::vector<std::string> arguments);
 
 }  // namespace yoke

@@ -13,7 +13,7 @@
 namespace yoke {
 namespace {
 
-struct Flags {
+struct LaunchFlags {
   std::string ranks = "1", nodes = "1", redirects = "0", tee = "0", filter, log_dir, role = "default", run_id;
   std::string master_address = "127.0.0.1";
   int master_port = 0, node_rank = 0, max_restarts = 0;
@@ -22,7 +22,7 @@ struct Flags {
   Program program;
 };
 
-// Flags of torchrun for which one node has no use.
+// LaunchFlags of torchrun for which one node has no use.
 constexpr const char* unneeded[] = {"--rdzv-backend", "--rdzv-endpoint", "--rdzv-conf", "--local-addr"};
 constexpr const char* harmless[] = {"--monitor-interval", "--start-method"};
 
@@ -55,7 +55,7 @@ Result<std::string> temporary_log_dir() {
   return path;
 }
 
-Result<int> run(Flags flags) {
+Result<int> run(LaunchFlags flags) {
   if (flags.program.words.empty()) {
     return fail(ErrorKind::usage, "no program to launch",
                 "yoke launch --nproc-per-node 2 train.py, or yoke launch -- program");
@@ -108,7 +108,7 @@ void note_unneeded(const CLI::App& command) {
 }  // namespace
 
 void add_launch_command(CLI::App& app, CommandAction& action, std::vector<std::string>& arguments) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<LaunchFlags>();
   CLI::App* command =
       app.add_subcommand("launch", "Start your own program on all devices of this machine (torchrun's flags)");
   command->footer(

@@ -10,13 +10,13 @@
 namespace yoke {
 namespace {
 
-struct Flags {
+struct ReportFlags {
   std::string run;
   bool json = false, open_path = false;
 };
 
 // What to print.
-Result<std::string> report(const Flags& flags) {
+Result<std::string> report(const ReportFlags& flags) {
   YOKE_TRY(std::string folder, find_run_dir(flags.run));
   YOKE_TRY(std::string summary, write_report(folder));
   if (flags.json) return read_file(folder + "/report.json");
@@ -30,7 +30,7 @@ Result<std::string> report(const Flags& flags) {
 }  // namespace
 
 void add_report_command(CLI::App& app, CommandAction& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ReportFlags>();
   CLI::App* command = app.add_subcommand("report", "Show what a run did: writes report.html and report.json into it.");
   command->footer(
       "  yoke report runs/tiny-cpu                             the newest run of that name, in a few lines\n"

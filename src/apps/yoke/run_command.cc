@@ -19,7 +19,7 @@ namespace {
 
 constexpr double peers_grace = 5;  // seconds; without the rank that failed there is nothing that the others could save
 
-struct Flags {
+struct RunFlags {
   std::string file, resume, runs_dir = "runs";
   std::vector<std::string> sets;
   bool dry_run = false, json = false, quiet = false;
@@ -65,7 +65,7 @@ LaunchOptions launch_options(const RunSetup& setup, const std::string& worker, c
   return options;
 }
 
-Result<int> run(const Flags& flags) {
+Result<int> run(const RunFlags& flags) {
   Environment environment = current_environment();
   YOKE_TRY(RunSetup setup, flags.resume.empty() ? read_new_run(flags.file, flags.sets, environment)
                                                 : read_existing_run(flags.resume, environment));
@@ -121,7 +121,7 @@ Result<int> run(const Flags& flags) {
 }  // namespace
 
 void add_run_command(CLI::App& app, CommandAction& action) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<RunFlags>();
   CLI::App* command = app.add_subcommand("run", "Train a model on all devices of this machine, through failures");
   command->footer(
       "  yoke run recipes/tiny-cpu.toml\n"

@@ -133,9 +133,11 @@ std::string describe(const RunSetup& setup) {
       fmt::format("{} steps, {}, recompute {}", spec.train.steps, name(layout.precision), name(layout.recompute)));
   auto part = [](Bytes b) { return format_bytes(b.value); };
   row("memory",
-      fmt::format("{} a rank, predicted: parameters {}, gradients {}, optimizer {}, activations {}, communication {}",
+      fmt::format("{} a rank, predicted: parameters {}, gradients {}, optimizer {}, activations {}, communication {}, "
+                  "checkpoint {}{}",
                   part(memory.total()), part(memory.parameters), part(memory.gradients), part(memory.optimizer),
-                  part(memory.activations), part(memory.communication)));
+                  part(memory.activations), part(memory.communication), part(memory.checkpoint),
+                  memory.checkpoint_in_training ? "" : " (at the end)"));
   return text;
 }
 

@@ -25,7 +25,8 @@ Result<RunSetup> read_new_run(const std::string& file, const std::vector<std::st
 Result<RunSetup> read_existing_run(const std::string& run_dir, const Environment& environment);
 
 // Fills in cluster.per_node (the product of the sizes in [parallel] if they are given; else one rank for each GPU; on
-// the CPU two ranks, or one if there is one core), checks that the engine can do it, and chooses the layout.
+// the CPU two ranks, or one if there is one core), checks that the engine can do it and that train.freeze fits the
+// model, and chooses the layout.
 Result<RunSetup> prepare_run(ResolvedSpec resolved, int cores, int gpus);
 
 // Before anything is started, not when a run is only planned: kind environment when the spec wants GPUs that are not

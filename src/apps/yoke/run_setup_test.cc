@@ -25,6 +25,13 @@ TEST(RunSetup, RanksOnTheCpu) {
   EXPECT_EQ(prepare_run(resolved({"cluster.per_node=4"}), 16, 0)->ranks, 4);
 }
 
+TEST(RunSetup, FreezeThatDoesNotFitTheModel) {
+  auto setup = prepare_run(resolved({"train.freeze=transformer.*"}), 2, 0);
+  ASSERT_FALSE(setup);
+  EXPECT_EQ(setup.error().kind, ErrorKind::usage);
+  EXPECT_THAT(setup.error().what, testing::HasSubstr("transformer.*"));
+}
+
 TEST(RunSetup, RanksOnGpus) {
   auto setup = prepare_run(resolved({"cluster.device=auto"}), 16, 4);
   ASSERT_TRUE(setup);

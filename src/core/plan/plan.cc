@@ -18,7 +18,7 @@ Result<Plan> make_plan(const RunSpec& spec, std::int64_t ranks) {
   const Model& model = spec.model.shape;
   Plan plan;
   YOKE_TRY(plan.layout, choose_layout(spec, ranks));
-  plan.memory = predict_memory(model, plan.layout, spec.data.sequence, spec.train.bucket_mib);
+  YOKE_TRY(plan.memory, predict_memory(spec, plan.layout));
   plan.parameters = parameter_count(model);
   plan.flops_per_token = training_flops_per_token(model, spec.data.sequence);
   return plan;
@@ -40,9 +40,13 @@ std::string plan_to_json(const Plan& plan) {
                     {"micro_batch", l.micro_batch},
                     {"recompute", name(l.recompute)},
                     {"precision", name(l.precision)}};
-  root["memory_bytes"] = {{"parameters", bytes(m.parameters)},       {"gradients", bytes(m.gradients)},
-                          {"optimizer", bytes(m.optimizer)},         {"activations", bytes(m.activations)},
-                          {"communication", bytes(m.communication)}, {"total", bytes(m.total())}};
+  root["memory_bytes"] = {{"parameters", bytes(m.parameters)},
+                          {"gradients", bytes(m.gradients)},
+                          {"optimizer", bytes(m.optimizer)},
+                          {"activations", bytes(m.activations)},
+                          {"communication", bytes(m.communication)},
+                          {"checkpoint", bytes(m.checkpoint)},
+                          {"total", bytes(m.total())}};
   root["parameters"] = plan.parameters;
   root["flops_per_token"] = plan.flops_per_token;
   root["rejected"] = nlohmann::ordered_json::array();

@@ -23,7 +23,8 @@ struct Plan {
 Result<Plan> make_plan(const RunSpec& spec, std::int64_t ranks);
 
 // plan.json: {"schema": 1, "layout": {...}, "memory_bytes": {part: bytes, "total": bytes}, "parameters",
-// "flops_per_token", "rejected": []}. Nothing is rejected while the layout follows from the ranks.
+// "flops_per_token", "rejected": []}; total is MemoryPrediction::total(). Nothing is rejected while the layout follows
+// from the ranks.
 std::string plan_to_json(const Plan& plan);
 
 }  // namespace yoke

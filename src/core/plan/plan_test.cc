@@ -19,6 +19,8 @@ RunSpec run(std::int64_t global_batch, std::int64_t micro_batch = 0) {
   spec.train.global_batch = global_batch;
   spec.train.micro_batch = micro_batch;
   spec.train.precision = Precision::bf16;
+  spec.train.steps = 10;
+  spec.checkpoint.every = 5;
   return spec;
 }
 
@@ -82,7 +84,7 @@ TEST(Plan, JsonHoldsTheLayoutAndItsPrediction) {
   EXPECT_EQ(json["memory_bytes"]["parameters"], 2 * 9638784);
   EXPECT_EQ(json["memory_bytes"]["optimizer"], 12 * 9638784);
   std::int64_t sum = 0;
-  for (const char* part : {"parameters", "gradients", "optimizer", "activations", "communication"})
+  for (const char* part : {"parameters", "gradients", "optimizer", "activations", "communication", "checkpoint"})
     sum += json["memory_bytes"][part].get<std::int64_t>();
   EXPECT_EQ(json["memory_bytes"]["total"], sum);
   // 6 * (all but the input embedding of 256 * 384) + 12 * 6 layers * 384 * 256 tokens.

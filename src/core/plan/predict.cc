@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/parallel/head_rows.h"
+#include "core/parallel/model_parameters.h"
 
 namespace yoke {
 namespace {
@@ -51,12 +52,27 @@ StateBytes shared_out(StateBytes whole, int zero, std::int64_t shards) {
   return whole;
 }
 
-// The largest piece that ZeRO 3 gathers: a layer, or the embedding.
-double unit_parameters(const Model& m) {
-  Model fewer = m;
-  fewer.layers = m.layers - 1;
-  const auto layer = static_cast<double>(parameter_count(m) - parameter_count(fewer));
-  return std::max(layer, static_cast<double>(m.vocab) * static_cast<double>(m.hidden));
+// In ZeRO 3: the gradients of two of the largest units, and the values of three.
+double gathered_bytes(const std::vector<ParameterSize>& parameters, double element) {
+  const ShardMap map = make_shard_map(parameters, layer_units(parameters, 0), 1);
+  double largest = 0, largest_trainable = 0;
+  for (const ShardUnit& unit : map.units) {
+    const auto numel = static_cast<double>(unit.numel);
+    largest = std::max(largest, numel);
+    if (unit.trainable) largest_trainable = std::max(largest_trainable, numel);
+  }
+  return 2 * 4 * largest_trainable + 3 * element * largest;
+}
+
+// The copy that a rank makes of its share of a checkpoint.
+double copied_bytes(const std::vector<ParameterSize>& parameters, double element, std::int64_t ranks) {
+  double all = 0, largest = 0;
+  for (const ParameterSize& p : parameters) {
+    const double bytes = (p.trainable ? 12 : element) * static_cast<double>(p.numel);
+    all += bytes;
+    largest = std::max(largest, bytes);
+  }
+  return std::max(all / static_cast<double>(ranks), largest);
 }
 
 }  // namespace
@@ -68,18 +84,27 @@ StateBytes state_bytes(Precision precision, int zero, std::int64_t shards) {
 
 StateBytes state_bytes_of_the_paper(int zero, std::int64_t shards) { return shared_out({2, 2, 12}, zero, shards); }
 
-MemoryPrediction predict_memory(const Model& model, const Layout& layout, std::int64_t sequence, double bucket_mib) {
-  const auto parameters = static_cast<double>(parameter_count(model));
+Result<MemoryPrediction> predict_memory(const RunSpec& spec, const Layout& layout) {
+  const Model& model = spec.model.shape;
+  std::vector<ParameterSize> parameters = model_parameters(model);
+  YOKE_TRY_VOID(freeze(parameters, spec.train.freeze));
+  double all = 0, trainable = 0;
+  for (const ParameterSize& p : parameters) {
+    all += static_cast<double>(p.numel);
+    if (p.trainable) trainable += static_cast<double>(p.numel);
+  }
   const double element = element_bytes(layout.precision),
-               tokens = static_cast<double>(layout.micro_batch) * static_cast<double>(sequence);
+               tokens = static_cast<double>(layout.micro_batch) * static_cast<double>(spec.data.sequence);
   const StateBytes states = state_bytes(layout.precision, layout.zero, layout.shard_group);
   MemoryPrediction memory;
-  memory.parameters = Bytes(states.parameters * parameters);
-  memory.gradients = Bytes(states.gradients * parameters);
-  memory.optimizer = Bytes(states.optimizer * parameters);
+  memory.parameters = Bytes(states.parameters * all);
+  memory.gradients = Bytes(states.gradients * trainable);
+  memory.optimizer = Bytes(states.optimizer * trainable);
   memory.activations = Bytes(activation_bytes(model, element, layout.recompute, tokens));
-  if (layout.zero == 2) memory.communication = Bytes(2 * std::min(bucket_mib * 0x1p20, 4 * parameters));
-  if (layout.zero == 3) memory.communication = Bytes((2 * 4 + 3 * element) * unit_parameters(model));
+  if (layout.zero == 2) memory.communication = Bytes(2 * std::min(spec.train.bucket_mib * 0x1p20, 4 * trainable));
+  if (layout.zero == 3) memory.communication = Bytes(gathered_bytes(parameters, element));
+  memory.checkpoint = Bytes(copied_bytes(parameters, element, layout.ranks()));
+  memory.checkpoint_in_training = spec.checkpoint.every > 0 && spec.checkpoint.every < spec.train.steps;
   return memory;
 }
 

@@ -32,23 +32,36 @@
 // head's gradient), the widest layer's gradients (3 ffn, gpt2: 2 ffn), with full recomputation also one layer's share
 // without it. The idea of the count is that of Korthikanti et al. 2022 (arXiv 2205.05198).
 //
+// Frozen parameters (train.freeze) have values alone. Activations are counted as if nothing were frozen.
+//
+// Checkpoint: a rank's copy of what it writes, 12 bytes a trainable parameter (fp32 weights, two moments), the
+// element's size for a frozen one. The parameters are dealt whole to all ranks: a rank has its share of the bytes, or
+// the largest parameter where that is more. The copy is written while the next step computes, beside activations; after
+// the last step there are none.
+//
 // Communication: without ZeRO gradients are reduced where they lie. In stages 2 and 3 the gradients of two units may be
 // whole at a time; in stage 3 the values of three (in use, before it, ahead). A unit is a bucket in stage 2, a layer in
 // stage 3.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "core/base/result.h"
 #include "core/base/units.h"
 #include "core/spec/layout.h"
-#include "core/spec/model.h"
 #include "core/spec/run_spec.h"
 
 namespace yoke {
 
 struct MemoryPrediction {
-  Bytes parameters, gradients, optimizer, activations, communication;
-  Bytes total() const { return parameters + gradients + optimizer + activations + communication; }
+  Bytes parameters, gradients, optimizer, activations, communication, checkpoint;
+  bool checkpoint_in_training = false;  // else only after the last step
+  // At the highest point.
+  Bytes total() const {
+    const Bytes passing = checkpoint_in_training ? activations + checkpoint : std::max(activations, checkpoint);
+    return parameters + gradients + optimizer + communication + passing;
+  }
 };
 
 struct StateBytes {
@@ -61,8 +74,7 @@ StateBytes state_bytes(Precision precision, int zero, std::int64_t shards);
 // As the ZeRO paper counts mixed precision: 2 for the parameters, 2 for the gradients, 12 for the optimizer.
 StateBytes state_bytes_of_the_paper(int zero, std::int64_t shards);
 
-// The model, as `layout` spreads it.
-MemoryPrediction predict_memory(const Model& model, const Layout& layout, std::int64_t sequence,
-                                double bucket_mib = TrainSpec().bucket_mib);
+// The spec's model, as `layout` spreads it. Kind usage: as freeze() (core/parallel/model_parameters.h).
+Result<MemoryPrediction> predict_memory(const RunSpec& spec, const Layout& layout);
 
 }  // namespace yoke

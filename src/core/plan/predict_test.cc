@@ -11,9 +11,20 @@ Model small_llama() { return {Family::llama, 2, 8, 2, 1, 4, 12, 10, 16, false, 1
 // 2 layers, hidden 8, 2 heads, ffn 12, vocab 10, 16 positions, tied: 10*8 + 16*8 + 2*532 + 16 = 1288 parameters.
 Model small_gpt2() { return {Family::gpt2, 2, 8, 2, 2, 4, 12, 10, 16, true, 10000, 1e-5, 0.02}; }
 
+RunSpec spec_of(const Model& m) {
+  RunSpec spec;
+  spec.model.shape = m;
+  spec.data.sequence = 5;
+  spec.train.steps = 5;
+  spec.checkpoint.every = 1;
+  return spec;
+}
+
 MemoryPrediction predict(const Model& m, Precision precision, Recompute recompute, std::int64_t data_ranks = 1) {
-  return predict_memory(m, {.data = data_ranks, .micro_batch = 3, .recompute = recompute, .precision = precision},
-                        5);  // 15 tokens
+  return *predict_memory(spec_of(m), {.data = data_ranks,
+                                      .micro_batch = 3,  // 15 tokens
+                                      .recompute = recompute,
+                                      .precision = precision});
 }
 
 // Table I of the ZeRO paper: 7.5 B parameters on 64 GPUs.
@@ -88,9 +99,11 @@ TEST(PredictMemory, ManyLogitsAreMadeInPieces) {
 
 TEST(PredictMemory, CommunicationIsWhatIsWholeForAWhile) {
   Layout layout{.data = 2, .micro_batch = 3, .precision = Precision::bf16};
+  RunSpec spec = spec_of(small_llama());
   auto communication = [&](int zero, double bucket_mib) {
     layout.zero = zero;
-    return predict_memory(small_llama(), layout, 5, bucket_mib).communication;
+    spec.train.bucket_mib = bucket_mib;
+    return predict_memory(spec, layout)->communication;
   };
   EXPECT_EQ(communication(0, 25), Bytes(0));
   EXPECT_EQ(communication(1, 25), Bytes(0));
@@ -98,6 +111,50 @@ TEST(PredictMemory, CommunicationIsWhatIsWholeForAWhile) {
   EXPECT_EQ(communication(2, 0.001), Bytes(2 * 0.001 * 1048576));
   // A layer: norms 2*8, q and o 2*64, k and v 2*32, mlp 3*96 = 496; gradients of two, values of three.
   EXPECT_EQ(communication(3, 25), Bytes((2 * 4 + 3 * 2) * 496));
+  // Layers without gradients: those of the embedding, 80.
+  spec.train.freeze = {"model.layers.*"};
+  EXPECT_EQ(communication(3, 25), Bytes(2 * 4 * 80 + 3 * 2 * 496));
+  EXPECT_EQ(communication(2, 25), Bytes(2 * 4 * (1160 - 2 * 496)));
+}
+
+TEST(PredictMemory, FrozenParametersHaveValuesAlone) {
+  RunSpec spec = spec_of(small_llama());
+  spec.train.freeze = {"model.embed_tokens*"};  // 80
+  auto memory = predict_memory(spec, {.precision = Precision::bf16});
+  ASSERT_TRUE(memory);
+  EXPECT_EQ(memory->parameters, Bytes(2 * 1160));
+  EXPECT_EQ(memory->gradients, Bytes(4 * 1080));
+  EXPECT_EQ(memory->optimizer, Bytes(12 * 1080));
+  spec.train.freeze = {"*"};
+  memory = predict_memory(spec, {});
+  ASSERT_FALSE(memory);
+  EXPECT_EQ(memory.error().kind, ErrorKind::usage);
+}
+
+TEST(PredictMemory, TheCopyOfACheckpointByHand) {
+  RunSpec spec = spec_of(small_llama());
+  Layout layout{.data = 2, .micro_batch = 3, .precision = Precision::bf16};
+  EXPECT_EQ(predict_memory(spec, layout)->checkpoint, Bytes(12 * 1160 / 2));
+  layout.data = 20;
+  EXPECT_EQ(predict_memory(spec, layout)->checkpoint, Bytes(12 * 96));  // one matrix of the mlp is more than a 20th
+  spec.train.freeze = {"model.embed_tokens*"};
+  layout.data = 2;
+  EXPECT_EQ(predict_memory(spec, layout)->checkpoint, Bytes((12 * 1080 + 2 * 80) / 2));
+}
+
+TEST(PredictMemory, AfterTheLastStepTheCopyFindsNoActivations) {
+  RunSpec spec = spec_of(small_llama());  // 5 steps
+  Layout layout{.micro_batch = 3, .precision = Precision::bf16};
+  const double states = 18 * 1160, activations = 15 * (2 * (200 + 16) + 16 + 72), copy = 12 * 1160;
+  auto total = [&](std::int64_t every) {
+    spec.checkpoint.every = every;
+    return predict_memory(spec, layout)->total();
+  };
+  EXPECT_EQ(total(4), Bytes(states + activations + copy));
+  EXPECT_EQ(total(5), Bytes(states + copy));  // 13920 above 7800
+  EXPECT_EQ(total(0), Bytes(states + copy));
+  layout.data = 2;
+  EXPECT_EQ(total(0), Bytes(states + activations));  // 6960 below it
 }
 
 TEST(PredictMemory, RecomputingSavesMemoryAndTotalsAddUp) {
@@ -110,8 +167,8 @@ TEST(PredictMemory, RecomputingSavesMemoryAndTotalsAddUp) {
     RC_ASSERT(of(Recompute::full).activations < of(Recompute::selective).activations);
     RC_ASSERT(of(Recompute::selective).activations < of(Recompute::none).activations);
     const MemoryPrediction p = of(Recompute::none);
-    const double sum =
-        p.parameters.value + p.gradients.value + p.optimizer.value + p.activations.value + p.communication.value;
+    const double sum = p.parameters.value + p.gradients.value + p.optimizer.value + p.activations.value +
+                       p.communication.value + p.checkpoint.value;
     RC_ASSERT(p.total() == Bytes(sum));
   }));
 }

@@ -1,10 +1,10 @@
 #include "core/report/html.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 
 #include "core/base/text.h"
 #include "core/report/html_parts.h"
@@ -25,7 +25,11 @@ class Page {
 };
 
 std::string utc(std::int64_t ns) {
-  return fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(static_cast<std::time_t>(ns / 1'000'000'000)));
+  const std::time_t seconds = ns / 1'000'000'000;
+  std::tm time{};
+  char text[32] = "";
+  if (gmtime_r(&seconds, &time) != nullptr) std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &time);
+  return text;
 }
 
 std::string text_or_none(const std::optional<double>& value, std::string (*format)(double)) {

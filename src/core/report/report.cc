@@ -40,6 +40,7 @@ constexpr Column<MemoryBytes> memory_parts[] = {
     {"optimizer", [](const MemoryBytes& m) { return as_number(m.optimizer); }},
     {"activations", [](const MemoryBytes& m) { return as_number(m.activations); }},
     {"communication", [](const MemoryBytes& m) { return as_number(m.communication); }},
+    {"checkpoint", [](const MemoryBytes& m) { return as_number(m.checkpoint); }},
 };
 
 std::optional<double> mean(const std::vector<double>& values) {

@@ -122,7 +122,7 @@ TEST(Report, MemoryIsTheHighestOfAnyRankBesideThePrediction) {
   EXPECT_EQ(report.layout, "data 2, ZeRO 1");
   EXPECT_EQ(report.peak_memory.measured, 1001);
   EXPECT_EQ(report.peak_memory.predicted, 900);
-  ASSERT_EQ(report.memory_parts.size(), 5u);
+  ASSERT_EQ(report.memory_parts.size(), 6u);
   EXPECT_EQ(report.memory_parts[2].name, "optimizer");
   EXPECT_EQ(report.memory_parts[2].predicted, 8);
   EXPECT_EQ(report.memory_parts[2].measured, std::nullopt);

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::size_t longest_shown = 80;
 
-std::string quoted(std::string_view text) {
+std::string toml_string(std::string_view text) {
   std::string out = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') {
@@ -35,10 +35,11 @@ std::string number_text(double d) {
 }
 
 std::string scalar_toml(const Scalar& scalar) {
-  return std::visit(overloaded{[](bool b) { return std::string(b ? "true" : "false"); },
-                               [](std::int64_t i) { return fmt::format("{}", i); },
-                               [](double d) { return number_text(d); }, [](const std::string& s) { return quoted(s); }},
-                    scalar);
+  return std::visit(
+      overloaded{[](bool b) { return std::string(b ? "true" : "false"); },
+                 [](std::int64_t i) { return fmt::format("{}", i); }, [](double d) { return number_text(d); },
+                 [](const std::string& s) { return toml_string(s); }},
+      scalar);
 }
 
 std::optional<double> scalar_number(const Scalar& scalar) {

@@ -332,6 +332,7 @@ void fields(Io& io, E& e) {
   io.field("optimizer", e.memory.optimizer);
   io.field("activations", e.memory.activations);
   io.field("communication", e.memory.communication);
+  io.field("checkpoint", e.memory.checkpoint);
   io.close("memory");
   io.field("sent_bytes", e.sent_bytes);
   io.field("tokens_per_second", e.tokens_per_second);

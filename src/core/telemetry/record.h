@@ -28,7 +28,7 @@ struct StepSeconds {  // of one optimiser step
 
 struct MemoryBytes {
   std::optional<std::int64_t> peak_bytes;  // all tensors at once, at the highest point
-  std::optional<std::int64_t> parameters, gradients, optimizer, activations, communication;
+  std::optional<std::int64_t> parameters, gradients, optimizer, activations, communication, checkpoint;
   bool operator==(const MemoryBytes&) const = default;
 };
 

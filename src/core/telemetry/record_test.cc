@@ -18,7 +18,7 @@ Record full_step() {
   step.loss_scale = 1024;
   step.tokens = 4096;
   step.seconds = {0.5, 0.01, 0.125, 0.25, 0.0625, 0.03, 0.02};
-  step.memory = {1 << 30, 100, 200, 300, 400, 500};
+  step.memory = {1 << 30, 100, 200, 300, 400, 500, 600};
   step.sent_bytes = {{"data", 123}, {"tensor", 456}};
   step.tokens_per_second = 8192;
   step.mfu = 0.41;
@@ -32,7 +32,7 @@ TEST(Record, StepIsWrittenWithTheNamesOfTheContract) {
       R"("learning_rate":0.0003,"loss_scale":1024,"tokens":4096,"seconds":{"total":0.5,"data":0.01,"forward":0.125,)"
       R"("backward":0.25,"optimizer":0.0625,"communication_exposed":0.03,"checkpoint":0.02},"memory":{)"
       R"("peak_bytes":1073741824,"parameters":100,"gradients":200,"optimizer":300,"activations":400,)"
-      R"("communication":500},"sent_bytes":{"data":123,"tensor":456},"tokens_per_second":8192,"mfu":0.41})");
+      R"("communication":500,"checkpoint":600},"sent_bytes":{"data":123,"tensor":456},"tokens_per_second":8192,"mfu":0.41})");
 }
 
 TEST(Record, WhatIsNotKnownIsAbsent) {

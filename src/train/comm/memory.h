@@ -11,8 +11,8 @@
 
 namespace yoke {
 
-enum class MemoryPart { activations, parameters, gradients, optimizer, communication };
-inline constexpr int memory_parts = 5;
+enum class MemoryPart { activations, parameters, gradients, optimizer, communication, checkpoint };
+inline constexpr int memory_parts = 6;
 
 class MemoryScope {
  public:

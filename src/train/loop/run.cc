@@ -228,6 +228,7 @@ class RankRun {
     memory.optimizer = peak(MemoryPart::optimizer);
     memory.activations = peak(MemoryPart::activations);
     memory.communication = peak(MemoryPart::communication);
+    memory.checkpoint = peak(MemoryPart::checkpoint);
   }
 
   Result<void> report_checkpoints() {

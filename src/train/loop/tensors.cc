@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "train/comm/memory.h"
+
 namespace yoke {
 namespace {
 
@@ -19,6 +21,7 @@ constexpr TypePair types[] = {{DType::f64, at::kDouble}, {DType::f32, at::kFloat
 }  // namespace
 
 NamedTensor snapshot(const std::string& name, const at::Tensor& tensor) {
+  MemoryScope scope(MemoryPart::checkpoint);
   auto copy = std::make_shared<at::Tensor>(
       tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous());
   NamedTensor named;

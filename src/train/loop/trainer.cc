@@ -3,11 +3,10 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <fnmatch.h>
-
 #include <chrono>
 #include <cmath>
 
+#include "core/parallel/model_parameters.h"
 #include "train/comm/memory.h"
 #include "train/nn/weight_access.h"
 
@@ -57,17 +56,11 @@ Result<std::unique_ptr<Trainer>> Trainer::make(const RunSpec& spec, Communicator
     MemoryScope scope(MemoryPart::parameters);
     trainer->model_ = make_transformer(spec.model.shape, type, device, spec.train.recompute);
   }
-  for (const std::string& pattern : spec.train.freeze) {
-    bool any = false;
-    for (const auto& [name, parameter] : trainer->model_->ordered_parameters()) {
-      if (fnmatch(pattern.c_str(), name.c_str(), 0) != 0) continue;
-      any = true;
-      at::Tensor(parameter).set_requires_grad(false);
-    }
-    if (!any)
-      return fail(ErrorKind::usage, fmt::format("train.freeze: no parameter's name fits \"{}\"", pattern),
-                  "names are those of Hugging Face's files, as in \"model.layers.0.mlp.up_proj.weight\"");
-  }
+  std::vector<ParameterSize> sizes = model_parameters(spec.model.shape);
+  YOKE_TRY_VOID(freeze(sizes, spec.train.freeze));
+  const NamedParameters& parameters = trainer->model_->ordered_parameters();
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    if (!sizes[i].trainable) at::Tensor(parameters[i].second).set_requires_grad(false);
   if (type == at::kHalf) trainer->scaler_.emplace(spec.train.loss_scale);
   const ParallelSpec& parallel = spec.parallel;
   int zero = static_cast<int>(parallel.zero);

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "core/parallel/model_parameters.h"
 #include "train/nn/test_functions.h"
 #include "train/nn/weight_access.h"
 
@@ -51,6 +52,18 @@ class TransformerTest : public testing::TestWithParam<std::tuple<Family, bool, a
   const at::ScalarType type = std::get<2>(GetParam());
   const Tokens tokens;
 };
+
+// What the plan knows of a model is what the engine builds.
+TEST_P(TransformerTest, HasTheParametersThatAreKnownBefore) {
+  auto transformer = make_transformer(model, type, at::kCPU, Recompute::none);
+  const NamedParameters& built = transformer->ordered_parameters();
+  const std::vector<ParameterSize> known = model_parameters(model);
+  ASSERT_EQ(built.size(), known.size());
+  for (std::size_t i = 0; i < built.size(); ++i) {
+    EXPECT_EQ(built[i].first, known[i].name);
+    EXPECT_EQ(built[i].second.numel(), known[i].numel) << known[i].name;
+  }
+}
 
 INSTANTIATE_TEST_SUITE_P(All, TransformerTest,
                          testing::Combine(testing::Values(Family::llama, Family::gpt2), testing::Bool(),

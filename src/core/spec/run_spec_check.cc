@@ -186,13 +186,6 @@ Result<void> check_supported(const RunSpec& spec) {
     if (!p.automatic && size > 1)
       return reject(fmt::format("parallel.{} is {}", axis, size), "choose 1; data is the axis that works");
   }
-  const OffloadSpec& o = spec.offload;
-  const std::pair<const char*, Offload> parts[] = {
-      {"optimizer", o.optimizer}, {"parameters", o.parameters}, {"activations", o.activations}};
-  for (auto [part, where] : parts)
-    if (where != Offload::none)
-      return reject(fmt::format("offload.{} is \"{}\"", part, name(where)),
-                    "choose \"none\"; parallel.zero saves memory");
   if (spec.cluster.mode == ClusterMode::threads && spec.cluster.device == DeviceKind::cuda)
     return reject("cluster.mode is \"threads\" with cluster.device = \"cuda\"", "choose mode = \"processes\"");
   if (spec.cluster.nodes > 1) return reject(fmt::format("cluster.nodes is {}", spec.cluster.nodes), "choose nodes = 1");

@@ -368,7 +368,6 @@ TEST(RunSpec, WhatTheEngineLacksIsRefusedAndNamed) {
       {{"parallel.pipeline=2"}, "parallel.pipeline is 2"},
       {{"parallel.context=2"}, "parallel.context is 2"},
       {{"parallel.expert=2"}, "parallel.expert is 2"},
-      {{"parallel.zero=3", "offload.parameters=host"}, "offload.parameters is \"host\""},
       {{"cluster.mode=threads", "cluster.device=cuda"}, "cluster.mode is \"threads\""},
       {{"cluster.nodes=2"}, "cluster.nodes is 2"}};
   for (const auto& [sets, what] : cases) {

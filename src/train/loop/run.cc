@@ -295,6 +295,7 @@ Result<RunOutcome> run_rank(const RankJob& given, Communicator& communicator) {
   YOKE_TRY(Layout layout, choose_layout(given.spec, communicator.size()));
   RankJob job = given;
   job.spec.train.micro_batch = layout.micro_batch;
+  if (job.spec.offload.path.empty()) job.spec.offload.path = job.run_dir;
   at::set_num_threads(static_cast<int>(threads_a_rank(job.spec, job.world)));
   YOKE_TRY(std::unique_ptr<EventLog> log, EventLog::open(job.run_dir, communicator.rank(), job.observer));
   Result<RunOutcome> outcome;

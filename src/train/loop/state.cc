@@ -43,14 +43,20 @@ Result<at::Tensor> stored(const FlatEntry& entry, const TensorView* view, const 
   return values;
 }
 
-// This rank's part of a whole tensor, into its shard of the entry's unit.
-void load_part(Trainer& trainer, const at::Tensor& shard, const FlatEntry& entry, const at::Tensor& values) {
+// This rank's part of a whole tensor, into its shard of a part of the optimizer's state.
+Result<void> load_part(Trainer& trainer, AdamW::Part which, const FlatEntry& entry, const at::Tensor& values) {
   at::NoGradGuard no_grad;
   const FlatParameters& flat = trainer.flat();
   ShardPart part = part_in_shard(flat.map(), entry.place, flat.groups().shard->rank());
-  if (part.numel > 0)
-    shard.narrow(0, part.at, part.numel).copy_(values.reshape({-1}).narrow(0, part.first, part.numel));
+  if (part.numel == 0) return {};
+  YOKE_TRY(at::Tensor shard, trainer.optimizer().read(which, entry.place.unit));
+  shard.narrow(0, part.at, part.numel).copy_(values.reshape({-1}).narrow(0, part.first, part.numel));
+  return trainer.optimizer().write(which, entry.place.unit, shard);
 }
+
+// The optimizer's state in files: suffixes of the parameters' names.
+constexpr std::pair<const char*, AdamW::Part> moments[] = {{".exp_avg", AdamW::Part::exp_avg},
+                                                           {".exp_avg_sq", AdamW::Part::exp_avg_sq}};
 
 }  // namespace
 
@@ -61,16 +67,24 @@ Result<CheckpointJob> make_checkpoint(Trainer& trainer, const RunSpec& spec, std
   const std::vector<FlatEntry>& entries = flat.entries();
   AdamW& optimizer = trainer.optimizer();
   std::vector<int> owner = deal(entries, ranks);
+  // Where the state does not fit in memory, neither does a copy.
+  const bool on_disk = spec.offload.optimizer == Offload::file || spec.offload.parameters == Offload::file;
+  auto keep = [&](const std::string& name, const at::Tensor& tensor) -> Result<NamedTensor> {
+    if (on_disk) return snapshot_on_disk(name, tensor, spec.offload.path);
+    return snapshot(name, tensor);
+  };
   for (int u = 0; u < flat.unit_count(); ++u) {
-    std::vector<std::pair<std::string, at::Tensor>> shards{{"", optimizer.weights(u)}};
+    std::vector<std::pair<std::string, AdamW::Part>> parts{{"", AdamW::Part::weights}};
     if (flat.map().units[static_cast<std::size_t>(u)].trainable)
-      shards.insert(shards.end(), {{".exp_avg", optimizer.exp_avg(u)}, {".exp_avg_sq", optimizer.exp_avg_sq(u)}});
-    for (const auto& [suffix, shard] : shards) {
+      parts.insert(parts.end(), std::begin(moments), std::end(moments));
+    for (const auto& [suffix, part] : parts) {
+      YOKE_TRY(at::Tensor shard, optimizer.read(part, u));
       YOKE_TRY(auto tensors, flat.gather("checkpoint" + suffix, u, shard));
       for (std::size_t i = 0; i < entries.size(); ++i)
-        if (entries[i].place.unit == u && owner[i] == rank)
-          (suffix.empty() ? job.model : job.optimizer)
-              .push_back(snapshot(entries[i].name + suffix, tensors.at(entries[i].name)));
+        if (entries[i].place.unit == u && owner[i] == rank) {
+          YOKE_TRY(NamedTensor copy, keep(entries[i].name + suffix, tensors.at(entries[i].name)));
+          (suffix.empty() ? job.model : job.optimizer).push_back(std::move(copy));
+        }
     }
   }
   job.config_json = hf_config_from_model(spec.model.shape, "float32");
@@ -87,20 +101,18 @@ Result<CheckpointJob> make_checkpoint(Trainer& trainer, const RunSpec& spec, std
 Result<void> load_checkpoint(Trainer& trainer, const CheckpointReader& reader) {
   AdamW& optimizer = trainer.optimizer();
   for (const FlatEntry& entry : trainer.flat().entries()) {
-    int unit = entry.place.unit;
     YOKE_TRY(at::Tensor weights, stored(entry, reader.find_model(entry.name), entry.name, reader.path()));
-    load_part(trainer, optimizer.weights(unit), entry, weights);
+    YOKE_TRY_VOID(load_part(trainer, AdamW::Part::weights, entry, weights));
     if (!entry.parameter.requires_grad()) continue;
-    for (auto [suffix, shard] :
-         {std::pair(".exp_avg", optimizer.exp_avg(unit)), std::pair(".exp_avg_sq", optimizer.exp_avg_sq(unit))}) {
+    for (const auto& [suffix, part] : moments) {
       std::string name = entry.name + suffix;
       const TensorView* view = reader.find_optimizer(name);
       if (view == nullptr)
         return fail(ErrorKind::failed, fmt::format("{} holds no tensor {}", reader.path(), name),
                     "was this parameter frozen when it was written? train.freeze must freeze at least what it did "
                     "then");
-      YOKE_TRY(at::Tensor moments, stored(entry, view, name, reader.path()));
-      load_part(trainer, shard, entry, moments);
+      YOKE_TRY(at::Tensor values, stored(entry, view, name, reader.path()));
+      YOKE_TRY_VOID(load_part(trainer, part, entry, values));
     }
   }
   auto state = nlohmann::json::parse(reader.state_json(), nullptr, false);
@@ -136,7 +148,7 @@ Result<void> load_weights(Trainer& trainer, const std::string& folder) {
       view = weights.find(name);
     }
     YOKE_TRY(at::Tensor values, stored(entry, view, name, folder));
-    load_part(trainer, trainer.optimizer().weights(entry.place.unit), entry, values);
+    YOKE_TRY_VOID(load_part(trainer, AdamW::Part::weights, entry, values));
     known.insert(name);
   }
   for (const std::string& name : weights.names()) {

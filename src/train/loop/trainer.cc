@@ -52,9 +52,11 @@ Result<std::unique_ptr<Trainer>> Trainer::make(const RunSpec& spec, Communicator
                                                at::ScalarType type) {
   std::unique_ptr<Trainer> trainer(new Trainer(spec, communicator, device));
   {
-    // The parameters move into the flat buffer below; these are the first allocations that count as such.
-    MemoryScope scope(MemoryPart::parameters);
-    trainer->model_ = make_transformer(spec.model.shape, type, device, spec.train.recompute);
+    TransformerOptions options{type, device, spec.train.recompute, TransformerOptions::ParameterMemory::none};
+    if (spec.offload.activations != Offload::none)
+      options.kept_inputs = trainer->kept_inputs_ =
+          std::make_shared<KeptInputs>(spec.offload.activations, spec.offload.path, spec.model.shape.layers);
+    trainer->model_ = make_transformer(spec.model.shape, options);
   }
   std::vector<ParameterSize> sizes = model_parameters(spec.model.shape);
   YOKE_TRY_VOID(freeze(sizes, spec.train.freeze));
@@ -68,7 +70,9 @@ Result<std::unique_ptr<Trainer>> Trainer::make(const RunSpec& spec, Communicator
   FlatOptions options{.zero = zero,
                       .bucket_bytes = spec.train.bucket_mib * (1 << 20),
                       .first_bucket_bytes = spec.train.first_bucket_mib * (1 << 20),
-                      .least_unit_bytes = spec.train.first_bucket_mib * (1 << 20)};
+                      .least_unit_bytes = spec.train.first_bucket_mib * (1 << 20),
+                      .values = spec.offload.parameters,
+                      .folder = spec.offload.path};
   YOKE_TRY(trainer->flat_,
            FlatParameters::make(trainer->model_->ordered_parameters(), trainer->axis_->groups(), options));
   trainer->parallel_ = std::make_unique<DataParallel>(*trainer->flat_);
@@ -76,7 +80,8 @@ Result<std::unique_ptr<Trainer>> Trainer::make(const RunSpec& spec, Communicator
     trainer->gather_ = std::make_unique<GatherOnUse>(*trainer->flat_);
     weight_listener = &GatherOnUse::before_use;
   }
-  trainer->optimizer_ = std::make_unique<AdamW>(*trainer->flat_, spec.train.optimizer);
+  YOKE_TRY(trainer->optimizer_,
+           AdamW::make(*trainer->flat_, spec.train.optimizer, spec.offload.optimizer, spec.offload.path));
   return trainer;
 }
 
@@ -93,16 +98,15 @@ Result<void> Trainer::set_parameter(const std::string& name, const at::Tensor& v
     at::NoGradGuard no_grad;
     ShardPart part = part_in_shard(flat_->map(), entry.place, axis_->groups().shard->rank());
     if (part.numel == 0) return {};
-    optimizer_->weights(entry.place.unit)
-        .narrow(0, part.at, part.numel)
-        .copy_(values.reshape({-1}).narrow(0, part.first, part.numel));
-    return {};
+    YOKE_TRY(at::Tensor shard, optimizer_->read(AdamW::Part::weights, entry.place.unit));
+    shard.narrow(0, part.at, part.numel).copy_(values.reshape({-1}).narrow(0, part.first, part.numel));
+    return optimizer_->write(AdamW::Part::weights, entry.place.unit, shard);
   }
   return fail(ErrorKind::failed, fmt::format("the model has no parameter {}", name));
 }
 
 Result<void> Trainer::publish_parameters() {
-  optimizer_->publish();
+  YOKE_TRY_VOID(optimizer_->publish());
   return flat_->gather_values(/*frozen_too=*/true);
 }
 
@@ -145,6 +149,7 @@ Result<StepResult> Trainer::step(std::int64_t step, const Batch& batch, bool sto
     result.backward_seconds += watch.lap() - (waited() - waited_in_forward);
     YOKE_TRY(Seconds exposed, parallel_->finish_backward());
     result.exposed_seconds += exposed.value;
+    if (kept_inputs_ != nullptr) YOKE_TRY_VOID(kept_inputs_->check());
     if (gather_ != nullptr) {
       YOKE_TRY(Seconds in_all, gather_->end());
       result.exposed_seconds += in_all.value;
@@ -168,7 +173,7 @@ Result<StepResult> Trainer::step(std::int64_t step, const Batch& batch, bool sto
   // All ranks see the same norm, so all come to the same decision.
   if (scaler_) result.skipped = !scaler_->update(!std::isfinite(result.grad_norm));
   if (result.skipped) return result;
-  optimizer_->step(result.learning_rate, to_mean * clip_factor(result.grad_norm, train.optimizer.clip));
+  YOKE_TRY_VOID(optimizer_->step(result.learning_rate, to_mean * clip_factor(result.grad_norm, train.optimizer.clip)));
   result.optimizer_seconds += watch.lap();
   YOKE_TRY_VOID(flat_->gather_values());
   result.exposed_seconds += watch.lap();
@@ -197,7 +202,8 @@ Result<void> Trainer::keep_gradients_of_step(double scale) {
 Result<std::map<std::string, at::Tensor>> Trainer::whole_weights() {
   std::map<std::string, at::Tensor> weights;
   for (int u = 0; u < flat_->unit_count(); ++u) {
-    YOKE_TRY(auto tensors, flat_->gather("weights", u, optimizer_->weights(u)));
+    YOKE_TRY(at::Tensor shard, optimizer_->read(AdamW::Part::weights, u));
+    YOKE_TRY(auto tensors, flat_->gather("weights", u, shard));
     for (const auto& [name, values] : tensors) weights[name] = values.clone();
   }
   return weights;

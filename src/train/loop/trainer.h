@@ -85,6 +85,7 @@ class Trainer {
   RunSpec spec_;
   Communicator& communicator_;
   at::Device device_;
+  std::shared_ptr<KeptInputs> kept_inputs_;  // with offloaded activations
   std::shared_ptr<Transformer> model_;
   std::unique_ptr<DataAxis> axis_;
   std::unique_ptr<FlatParameters> flat_;

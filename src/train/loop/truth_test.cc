@@ -29,16 +29,18 @@ struct Layout {
   Recompute recompute = Recompute::none;
   int zero = 0;
   std::int64_t shard_group = 0;
-  bool frozen = false;  // the embedding and some of the second layer
+  bool frozen = false;   // the embedding and some of the second layer
+  bool offload = false;  // all that may be, to files
   double clip = 0.5;
   double lr = 1e-2;
   std::int64_t rows = 24;  // divisible by 8 ranks times 3 micro-batches
 };
 
 std::string text(const Layout& l) {
-  return fmt::format("{}{} {} ranks {} accumulation {} recompute {} zero {} shard group {}{}{}", name(l.family),
+  return fmt::format("{}{} {} ranks {} accumulation {} recompute {} zero {} shard group {}{}{}{}", name(l.family),
                      l.tied ? " tied" : "", c10::toString(l.type), l.ranks, l.accumulation, name(l.recompute), l.zero,
-                     l.shard_group, l.frozen ? " frozen" : "", l.clip == 0 ? " unclipped" : "");
+                     l.shard_group, l.frozen ? " frozen" : "", l.offload ? " offload" : "",
+                     l.clip == 0 ? " unclipped" : "");
 }
 
 RunSpec spec_of(const Layout& l) {
@@ -67,6 +69,12 @@ RunSpec spec_of(const Layout& l) {
   if (l.frozen && l.family == Family::llama) spec.train.freeze = {"model.embed_tokens*", "*.1.self_attn.?_proj.weight"};
   if (l.frozen && l.family == Family::gpt2) spec.train.freeze = {"*wte*", "*.1.ln_2.*"};
   if (l.type == at::kHalf) spec.train.loss_scale.initial = 1024;
+  if (l.offload) {
+    spec.offload.optimizer = Offload::file;
+    if (l.zero == 3) spec.offload.parameters = Offload::file;
+    if (l.recompute == Recompute::full) spec.offload.activations = Offload::file;
+    spec.offload.path = testing::TempDir();
+  }
   return spec;
 }
 
@@ -243,6 +251,13 @@ std::vector<Layout> layouts_of(const Layout& base) {
         if (!whole && (accumulation == 1 || (special && ranks == 8))) continue;
         add(ranks, shard_group, accumulation, Recompute::none, zero);
       }
+  for (int ranks : {1, 3})
+    for (int zero : {0, 1, 2, 3})
+      for (Recompute recompute : {Recompute::none, Recompute::full}) {
+        if (!whole && (ranks == 1 || zero % 3 != 0)) continue;
+        add(ranks, 0, 3, recompute, zero);
+        layouts.back().offload = true;
+      }
   return layouts;
 }
 
@@ -285,6 +300,19 @@ INSTANTIATE_TEST_SUITE_P(All, Truth,
                                               std::get<1>(each.param) ? "Tied" : "",
                                               c10::toString(std::get<2>(each.param)));
                          });
+
+// What lies in files comes to the same bits as what lies in memory.
+TEST(Truth, OffloadedEqualsInMemory) {
+  for (Layout layout :
+       {Layout{.type = at::kBFloat16, .ranks = 2, .accumulation = 3, .recompute = Recompute::full, .zero = 3},
+        Layout{.ranks = 1, .recompute = Recompute::full}, Layout{.ranks = 3, .zero = 3, .frozen = true},
+        Layout{.family = Family::gpt2, .type = at::kHalf, .ranks = 2, .zero = 1}}) {
+    SCOPED_TRACE(text(layout));
+    std::string expected = bytes_of(train(layout));
+    layout.offload = true;
+    EXPECT_EQ(bytes_of(train(layout)) == expected, true);
+  }
+}
 
 // Ranks as processes come to the same bits as ranks as threads.
 TEST(Truth, ProcessesEqualThreads) {

@@ -216,23 +216,28 @@ struct Recomputed : Function<Recomputed> {
   struct State {
     std::function<at::Tensor(const at::Tensor&)> f;
     at::Tensor x;
+    std::shared_ptr<KeptInputs::Kept> elsewhere;  // x, if not here
   };
 
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            const std::function<at::Tensor(const at::Tensor&)>& f) {
-    keep(ctx, State{f, x.detach()});
+                            const std::function<at::Tensor(const at::Tensor&)>& f, KeptInputs* inputs) {
+    if (inputs == nullptr)
+      keep(ctx, State{f, x.detach(), nullptr});
+    else
+      keep(ctx, State{f, {}, inputs->keep(x)});
     return f(x.detach());
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     State state = take_kept<State>(ctx);
+    if (state.elsewhere) state.x = state.elsewhere->take();
     at::Tensor x = state.x.detach().requires_grad_(true), y;
     {
       at::AutoGradMode enable(true);
       y = state.f(x);
     }
     torch::autograd::backward({y}, {grads[0]});
-    return {x.grad(), {}};
+    return {x.grad(), {}, {}};
   }
 };
 
@@ -272,12 +277,12 @@ at::Tensor swiglu_value(const at::Tensor& gate_up) {
 
 at::Tensor embed(const at::Tensor& weight, const at::Tensor& tokens) { return Embedding::apply(weight, tokens); }
 
-at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& x,
-                     at::TensorList weights) {
+at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& x, at::TensorList weights,
+                     const std::shared_ptr<KeptInputs>& inputs) {
   bool trains = std::any_of(weights.begin(), weights.end(), [](const at::Tensor& w) { return w.requires_grad(); });
   if (!at::GradMode::is_enabled() || (!trains && !x.requires_grad())) return f(x);
   // Autograd makes a node only for an input that needs a gradient.
-  return Recomputed::apply(x.requires_grad() ? x : x.detach().requires_grad_(true), f);
+  return Recomputed::apply(x.requires_grad() ? x : x.detach().requires_grad_(true), f, inputs.get());
 }
 
 }  // namespace yoke

@@ -14,7 +14,10 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
+
+#include "train/nn/kept_inputs.h"
 
 namespace yoke {
 
@@ -74,8 +77,8 @@ at::Tensor head_loss(const at::Tensor& hidden, const at::Tensor& weight, const a
                      std::int64_t rows_at_once);
 
 // f(x) whose inner values are computed again in the backward pass instead of being kept. f must be deterministic.
-// weights are the leaves that f uses besides x.
-at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& x,
-                     at::TensorList weights);
+// weights are the leaves that f uses besides x. `inputs` keeps x meanwhile; null: the node does.
+at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& x, at::TensorList weights,
+                     const std::shared_ptr<KeptInputs>& inputs = nullptr);
 
 }  // namespace yoke

@@ -9,8 +9,7 @@ namespace {
 
 class Gpt2 final : public Transformer {
  public:
-  Gpt2(const Model& m, at::ScalarType type, at::Device device, Recompute recompute_what)
-      : Transformer(m, type, device, recompute_what) {
+  Gpt2(const Model& m, const TransformerOptions& options) : Transformer(m, options) {
     tokens_ = parameter("transformer.wte.weight", {m.vocab, m.hidden});
     positions_ = parameter("transformer.wpe.weight", {m.max_sequence, m.hidden});
     for (std::int64_t i = 0; i < m.layers; ++i) {
@@ -56,7 +55,8 @@ class Gpt2 final : public Transformer {
     x = x + positions_.narrow(0, 0, inputs.size(1));
     for (const Layer& layer : layers_) {
       if (recompute_ == Recompute::full)
-        x = recompute([this, &layer](const at::Tensor& in) { return forward_layer(layer, in); }, x, layer.weights());
+        x = recompute([this, &layer](const at::Tensor& in) { return forward_layer(layer, in); }, x, layer.weights(),
+                      kept_inputs_);
       else
         x = forward_layer(layer, x);
     }
@@ -96,9 +96,8 @@ class Gpt2 final : public Transformer {
 
 }  // namespace
 
-std::shared_ptr<Transformer> make_gpt2(const Model& model, at::ScalarType type, at::Device device,
-                                       Recompute recompute) {
-  return std::make_shared<Gpt2>(model, type, device, recompute);
+std::shared_ptr<Transformer> make_gpt2(const Model& model, const TransformerOptions& options) {
+  return std::make_shared<Gpt2>(model, options);
 }
 
 }  // namespace yoke

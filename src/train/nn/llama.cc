@@ -8,8 +8,7 @@ namespace {
 
 class Llama final : public Transformer {
  public:
-  Llama(const Model& m, at::ScalarType type, at::Device device, Recompute recompute_what)
-      : Transformer(m, type, device, recompute_what) {
+  Llama(const Model& m, const TransformerOptions& options) : Transformer(m, options) {
     embedding_ = parameter("model.embed_tokens.weight", {m.vocab, m.hidden});
     for (std::int64_t i = 0; i < m.layers; ++i) {
       std::string p = fmt::format("model.layers.{}.", i);
@@ -42,7 +41,8 @@ class Llama final : public Transformer {
       if (recompute_ == Recompute::full)
         x = recompute([this, &layer](const at::Tensor& in) { return forward_layer(layer, in); }, x,
                       {layer.attention_norm, layer.q, layer.k, layer.v, layer.o, layer.mlp_norm, layer.gate, layer.up,
-                       layer.down});
+                       layer.down},
+                      kept_inputs_);
       else
         x = forward_layer(layer, x);
     }
@@ -83,9 +83,8 @@ class Llama final : public Transformer {
 
 }  // namespace
 
-std::shared_ptr<Transformer> make_llama(const Model& model, at::ScalarType type, at::Device device,
-                                        Recompute recompute) {
-  return std::make_shared<Llama>(model, type, device, recompute);
+std::shared_ptr<Transformer> make_llama(const Model& model, const TransformerOptions& options) {
+  return std::make_shared<Llama>(model, options);
 }
 
 }  // namespace yoke

@@ -13,6 +13,8 @@ namespace yoke {
 
 at::Tensor Transformer::parameter(const std::string& name, std::vector<std::int64_t> sizes) {
   at::Tensor value = at::empty(sizes, options_).requires_grad_(true);
+  if (memory_ == TransformerOptions::ParameterMemory::none)
+    value.storage().set_data_ptr(c10::DataPtr(nullptr, options_.device()));
   // torch's modules know no dots in names: each part but the last is a child module.
   torch::nn::Module* place = this;
   std::vector<std::string> parts = split(name, '.');
@@ -35,13 +37,12 @@ at::Tensor Transformer::loss(const at::Tensor& inputs, const at::Tensor& targets
 
 at::Tensor Transformer::logits(const at::Tensor& inputs) { return linear(hidden(inputs), {head_weight()}); }
 
-std::shared_ptr<Transformer> make_transformer(const Model& model, at::ScalarType type, at::Device device,
-                                              Recompute recompute) {
+std::shared_ptr<Transformer> make_transformer(const Model& model, const TransformerOptions& options) {
   switch (model.family) {
     case Family::llama:
-      return make_llama(model, type, device, recompute);
+      return make_llama(model, options);
     case Family::gpt2:
-      return make_gpt2(model, type, device, recompute);
+      return make_gpt2(model, options);
   }
   YOKE_CHECK(false, "unknown family");
 }

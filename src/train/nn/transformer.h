@@ -15,10 +15,20 @@
 
 #include "core/spec/model.h"
 #include "core/spec/run_spec.h"
+#include "train/nn/kept_inputs.h"
 
 namespace yoke {
 
 using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
+
+struct TransformerOptions {
+  at::ScalarType type = at::kFloat;
+  at::Device device = at::kCPU;
+  Recompute recompute = Recompute::none;
+  // none: parameters have a shape and no memory, for who gives them some at once (FlatParameters).
+  enum class ParameterMemory { own, none } memory = ParameterMemory::own;
+  std::shared_ptr<KeptInputs> kept_inputs = nullptr;  // of layers recomputed in full; null: with the device
+};
 
 class Transformer : public torch::nn::Module {
  public:
@@ -33,8 +43,12 @@ class Transformer : public torch::nn::Module {
   const Model& model() const { return model_; }
 
  protected:
-  Transformer(const Model& model, at::ScalarType type, at::Device device, Recompute recompute)
-      : model_(model), options_(at::TensorOptions().dtype(type).device(device)), recompute_(recompute) {}
+  Transformer(const Model& model, TransformerOptions options)
+      : model_(model),
+        options_(at::TensorOptions().dtype(options.type).device(options.device)),
+        recompute_(options.recompute),
+        kept_inputs_(std::move(options.kept_inputs)),
+        memory_(options.memory) {}
 
   // The last norm's output, [batch, sequence, hidden].
   virtual at::Tensor hidden(const at::Tensor& inputs) = 0;
@@ -46,14 +60,15 @@ class Transformer : public torch::nn::Module {
   Model model_;
   at::TensorOptions options_;
   Recompute recompute_;
+  std::shared_ptr<KeptInputs> kept_inputs_;
 
  private:
+  TransformerOptions::ParameterMemory memory_;
   NamedParameters ordered_;
 };
 
 // A model of that shape with uninitialised parameters.
-std::shared_ptr<Transformer> make_transformer(const Model& model, at::ScalarType type, at::Device device,
-                                              Recompute recompute);
+std::shared_ptr<Transformer> make_transformer(const Model& model, const TransformerOptions& options);
 
 // Fresh weights, the same for the same seed whatever the device, precision or number of ranks: normal with
 // model.init_std (GPT-2: the projections back into the residual stream with that over sqrt(2 layers)), norms 1, biases

@@ -25,7 +25,7 @@ Model shape(Family family, bool tied) {
 // The same numbers in every type: those that the narrowest holds.
 std::shared_ptr<Transformer> make(const Model& model, at::ScalarType type, at::ScalarType narrowest,
                                   Recompute recompute = Recompute::none) {
-  auto transformer = make_transformer(model, type, at::kCPU, recompute);
+  auto transformer = make_transformer(model, {type, at::kCPU, recompute});
   std::map<std::string, at::Tensor> by_name(transformer->ordered_parameters().begin(),
                                             transformer->ordered_parameters().end());
   at::manual_seed(7);

@@ -77,8 +77,13 @@ Result<std::unique_ptr<FlatParameters>> FlatParameters::make(
   std::int64_t shards = map.padded() / map.shards;
   if (options.zero < 3)
     all_values = zeros(*groups.shard, map.padded(), flat->value_options_, MemoryPart::parameters);
+  else if (options.values == Offload::file)
+    YOKE_TRY_VOID(flat->make_value_file(options.folder));
+  else if (options.values == Offload::host && !flat->value_options_.device().is_cpu())
+    all_value_shards = at::zeros({shards}, flat->value_options_.device(at::kCPU));
   else
     all_value_shards = zeros(*groups.shard, shards, flat->value_options_, MemoryPart::parameters);
+  flat->values_on_host_ = all_value_shards.defined() && all_value_shards.device() != flat->value_options_.device();
   std::int64_t trainable = 0;  // frozen units have no gradients
   for (const ShardUnit& unit : map.units) trainable += unit.trainable ? unit.padded : 0;
   if (options.zero < 2)
@@ -95,7 +100,8 @@ Result<std::unique_ptr<FlatParameters>> FlatParameters::make(
       unit.value_shard = shard_of(unit.values, *groups.shard);
     } else {
       unit.values = at::empty({shape.padded}, flat->value_options_);
-      unit.value_shard = all_value_shards.narrow(0, shape.first / map.shards, map.shard(u));
+      if (all_value_shards.defined())
+        unit.value_shard = all_value_shards.narrow(0, shape.first / map.shards, map.shard(u));
     }
     if (shape.trainable && options.zero < 2) {
       unit.gradients = flat->all_gradients_.narrow(0, next, shape.padded);
@@ -105,23 +111,78 @@ Result<std::unique_ptr<FlatParameters>> FlatParameters::make(
     }
     next += shape.trainable ? shape.padded : 0;
     flat->units_.push_back(std::move(unit));
+    if (options.zero == 3) flat->give_values(u, {});
   }
   for (FlatEntry& entry : flat->entries_) {
     const Unit& unit = flat->units_[static_cast<std::size_t>(entry.place.unit)];
-    at::Tensor old = entry.parameter.detach().reshape({-1}), place = view(unit.values, entry);
-    if (options.zero < 3) {
+    at::Tensor place = view(unit.values, entry);
+    if (entry.parameter.storage().data() == nullptr) {
+      // It had no memory (ParameterMemory::none).
+    } else if (options.zero < 3) {
       place.copy_(entry.parameter.detach());
     } else {
+      at::Tensor old = entry.parameter.detach().reshape({-1});
       ShardPart part = part_in_shard(map, entry.place, groups.shard->rank());
-      unit.value_shard.narrow(0, part.at, part.numel).copy_(old.narrow(0, part.first, part.numel));
+      YOKE_TRY(at::Tensor shard, flat->open_value_shard(entry.place.unit));
+      shard.narrow(0, part.at, part.numel).copy_(old.narrow(0, part.first, part.numel));
+      flat->close_value_shard(entry.place.unit, shard, /*changed=*/true);
     }
     entry.parameter.set_data(place);
     if (options.zero < 2 && flat->wide() && entry.parameter.requires_grad())
       entry.parameter.mutable_grad() = gradient_place(unit.gradients, entry);
   }
-  if (options.zero == 3)
-    for (int u = 0; u < flat->unit_count(); ++u) flat->give_values(u, {});
   return flat;
+}
+
+// A page for each unit, three in memory: one being read, one in use, one being written.
+Result<void> FlatParameters::make_value_file(const std::string& folder) {
+  constexpr std::int64_t buffers = 3;
+  std::vector<std::size_t> sizes;
+  std::int64_t longest = 0;
+  for (int u = 0; u < static_cast<int>(map_.units.size()); ++u) {
+    longest = std::max(longest, map_.shard(u));
+    sizes.push_back(static_cast<std::size_t>(map_.shard(u)) * value_options_.dtype().itemsize());
+  }
+  {
+    MemoryScope scope(MemoryPart::parameters);
+    pages_ = groups_.shard->shared_empty(buffers * longest, value_options_.device(at::kCPU));
+  }
+  std::vector<std::span<std::byte>> memory;
+  for (std::int64_t i = 0; i < buffers; ++i) {
+    at::Tensor page = pages_.narrow(0, i * longest, longest);
+    memory.emplace_back(static_cast<std::byte*>(page.data_ptr()), page.nbytes());
+  }
+  YOKE_TRY(file_, PagedFile::create(folder, sizes, std::move(memory)));
+  return {};
+}
+
+void FlatParameters::expect_value_shard(int unit) {
+  if (file_ != nullptr) file_->expect(static_cast<std::size_t>(unit));
+}
+
+Result<at::Tensor> FlatParameters::open_value_shard(int unit) {
+  at::Tensor shard = value_shard(unit);
+  if (file_ != nullptr) {
+    YOKE_TRY(std::span<std::byte> bytes, file_->open(static_cast<std::size_t>(unit)));
+    auto offset = bytes.data() - static_cast<std::byte*>(pages_.data_ptr());
+    shard = pages_.narrow(0, offset / static_cast<std::int64_t>(pages_.itemsize()), map_.shard(unit));
+  }
+  return shard.to(value_options_.device());
+}
+
+void FlatParameters::close_value_shard(int unit, const at::Tensor& shard, bool changed) {
+  if (!values_elsewhere()) return;
+  at::NoGradGuard no_grad;
+  const bool away = !shard.is_cpu();
+  if (file_ == nullptr) {
+    if (changed && away) units_[static_cast<std::size_t>(unit)].value_shard.copy_(shard);
+    return;
+  }
+  if (changed && away) {
+    auto bytes = file_->open(static_cast<std::size_t>(unit));  // still open: at once
+    if (bytes) at::from_blob(bytes->data(), {shard.numel()}, value_options_.device(at::kCPU)).copy_(shard);
+  }
+  file_->close(static_cast<std::size_t>(unit), changed);
 }
 
 at::Tensor FlatParameters::view(const at::Tensor& unit, const FlatEntry& entry) {

@@ -9,6 +9,8 @@
 //   3         its shard; a unit's all       the same
 //             while it is in use
 //
+// In stage 3 the shards of the values may lie elsewhere (FlatOptions::values): in host memory, or in a file.
+//
 // Parameters become views of the units' values. In stages 0 and 1, where the parameters have the gradients' dtype, each
 // parameter's .grad is the place in the flat gradients, and autograd adds to it in place; otherwise gradients are moved
 // there as they arrive (collect_gradient) and .grad is dropped.
@@ -25,6 +27,8 @@
 
 #include "core/base/result.h"
 #include "core/parallel/shard_map.h"
+#include "core/spec/run_spec.h"
+#include "os/paged_file.h"
 #include "train/comm/communicator.h"
 
 namespace yoke {
@@ -41,6 +45,8 @@ struct FlatOptions {
   double bucket_bytes = 25.0 * (1 << 20);  // of gradients (stages 0 to 2)
   double first_bucket_bytes = 1.0 * (1 << 20);
   double least_unit_bytes = 1.0 * (1 << 20);  // of values (stage 3)
+  Offload values = Offload::none;             // where shards of the values lie (stage 3)
+  std::string folder;                         // of the file
 };
 
 struct FlatEntry {
@@ -68,7 +74,13 @@ class FlatParameters {
   at::TensorOptions gradient_options() const { return gradient_options_; }
   bool wide() const { return value_options_.dtype() == gradient_options_.dtype(); }  // parameters are not 16-bit
 
-  // Flat, this rank's shard of a unit.
+  // Flat, this rank's shard of a unit. Values that lie elsewhere are on the device from open to close; two may be open
+  // at a time. One that is expected is read ahead.
+  Result<at::Tensor> open_value_shard(int unit);
+  void close_value_shard(int unit, const at::Tensor& shard, bool changed);
+  void expect_value_shard(int unit);
+  bool values_elsewhere() const { return file_ != nullptr || values_on_host_; }
+  // The same without open and close, where they are on the device anyway.
   const at::Tensor& value_shard(int unit) const { return units_[static_cast<std::size_t>(unit)].value_shard; }
   const at::Tensor& gradient_shard(int unit) const { return units_[static_cast<std::size_t>(unit)].gradient_shard; }
   // Flat, whole units. In stage 3 values have no memory unless they are held (give_values). In stages 2 and 3 gradients
@@ -102,6 +114,7 @@ class FlatParameters {
   };
 
   FlatParameters() = default;
+  Result<void> make_value_file(const std::string& folder);
   void open_gradients(int unit);
 
   int zero_ = 0;
@@ -111,6 +124,9 @@ class FlatParameters {
   std::vector<FlatEntry> entries_;
   std::vector<Unit> units_;
   at::Tensor all_gradients_;  // stages 0 and 1
+  bool values_on_host_ = false;
+  at::Tensor pages_;  // of the file that are in memory
+  std::unique_ptr<PagedFile> file_;
 };
 
 }  // namespace yoke

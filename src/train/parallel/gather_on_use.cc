@@ -77,6 +77,7 @@ void GatherOnUse::begin(const std::string& pass) {
 Result<Seconds> GatherOnUse::end() {
   if (ahead_) {
     if (auto done = ahead_->work->wait(); !done && !error_) error_ = done.error();
+    flat_.close_value_shard(ahead_->unit, ahead_->shard, /*changed=*/false);
     ahead_.reset();
   }
   if (!keep_all_) release_all();
@@ -113,13 +114,14 @@ int GatherOnUse::next_after(int unit) {
 
 Result<GatherOnUse::Ahead> GatherOnUse::start(int unit) {
   at::NoGradGuard no_grad;
-  Ahead started{unit, {}, nullptr};
+  Ahead started{unit, {}, {}, nullptr};
   {
     MemoryScope scope(MemoryPart::communication);
     started.buffer = at::empty({flat_.map().units[static_cast<std::size_t>(unit)].padded}, flat_.value_options());
   }
-  YOKE_TRY(started.work, flat_.groups().shard->all_gather(fmt::format("parameters, unit {}", unit), started.buffer,
-                                                          flat_.value_shard(unit)));
+  YOKE_TRY(started.shard, flat_.open_value_shard(unit));
+  YOKE_TRY(started.work,
+           flat_.groups().shard->all_gather(fmt::format("parameters, unit {}", unit), started.buffer, started.shard));
   return started;
 }
 
@@ -127,6 +129,7 @@ void GatherOnUse::hold(Ahead gathered) {
   auto began = std::chrono::steady_clock::now();
   if (auto done = gathered.work->wait(); !done) error_ = done.error();
   waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  flat_.close_value_shard(gathered.unit, gathered.shard, /*changed=*/false);
   flat_.give_values(gathered.unit, gathered.buffer);
   held_.push_back(gathered.unit);
 }
@@ -166,6 +169,8 @@ void GatherOnUse::use(int unit) {
       ahead_ = *std::move(started);
     else
       error_ = started.error();
+    std::size_t after_next = seen_.size() + 1;
+    if (after_next < known_->size()) flat_.expect_value_shard((*known_)[after_next]);
   }
 }
 

@@ -50,7 +50,7 @@ class GatherOnUse {
  private:
   struct Ahead {
     int unit;
-    at::Tensor buffer;
+    at::Tensor buffer, shard;
     WorkPtr work;
   };
   static constexpr std::size_t most_held = 2;  // the unit in use and the one before, which one operation may need both

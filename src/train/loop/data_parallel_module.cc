@@ -128,6 +128,8 @@ Result<std::unique_ptr<DataParallelModule>> DataParallelModule::wrap(Job& job, t
   return wrapped;
 }
 
+const FlatParameters& DataParallelModule::flat() const { return *parts_->flat; }
+
 std::vector<at::Tensor> DataParallelModule::parameters() const {
   if (parts_->sharded()) return parts_->shards;
   std::vector<at::Tensor> own;
@@ -146,7 +148,7 @@ Result<void> DataParallelModule::backward(const at::Tensor& loss, bool last) {
   YOKE_TRY_VOID(parts_->parallel->finish_backward());
   if (parts_->gather != nullptr) {
     YOKE_TRY_VOID(parts_->gather->end());
-    parts_->gather->begin("train");
+    parts_->gather->begin(last ? "before the update" : "train");
   }
   if (!last) return {};
   if (parts_->options.gradients == DataParallelOptions::Gradients::average)
@@ -172,6 +174,11 @@ Result<void> DataParallelModule::step(torch::optim::Optimizer& optimizer) {
     optimizer.step();
   } catch (const std::exception& e) {
     return tl::unexpected(thrown("the optimizer", parts_->job, e));
+  }
+  if (parts_->gather != nullptr) {  // what has been gathered since backward is old now
+    YOKE_TRY_VOID(parts_->gather->end());
+    parts_->gather->release_all();
+    parts_->gather->begin("train");
   }
   YOKE_TRY_VOID(parts_->flat->gather_values());
   parts_->flat->zero_gradients();

@@ -35,6 +35,8 @@
 
 namespace yoke {
 
+class FlatParameters;
+
 struct DataParallelOptions {
   // average: right when each rank's loss is the mean over a share of equal size. sum: when each rank divides by the
   // examples of the global batch, which stays exact with shares of any size.
@@ -67,13 +69,16 @@ class DataParallelModule {
   // optimizer.step(), and all that has to follow it.
   Result<void> step(torch::optim::Optimizer& optimizer);
 
-  // Stage 3: all parameters have values until release_parameters(). Every rank calls it. Nothing otherwise.
+  // Stage 3: all parameters have values until release_parameters() or step(). Every rank calls it. Nothing otherwise.
   Result<void> gather_parameters();
   void release_parameters();
 
   // Buffers, and without ZeRO parameters, from rank 0 once more: for buffers that each rank has changed (running
   // statistics of batch norm), before validation say.
   Result<void> broadcast();
+
+  // Where parameters and gradients lie. Internal, for checkpoints and tests.
+  const FlatParameters& flat() const;
 
  private:
   struct Parts;

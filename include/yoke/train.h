@@ -5,7 +5,8 @@
 //
 //   Job                 who this rank is, and the other ranks
 //   DataParallelModule  any module, its gradients reduced over the ranks while backward runs
-//   EpochSampler        which examples this rank takes
+//   EpochSampler        which examples this rank takes of those that all see
+//   LocalSampler        which of its own
 //   save_module, load_module
 //
 // All is in namespace yoke. Nothing prints, exits or throws; errors come as Result<T>: if (!result) look at

@@ -39,8 +39,9 @@ class FlatParameters;
 
 struct DataParallelOptions {
   // average: right when each rank's loss is the mean over a share of equal size. sum: when each rank divides by the
-  // examples of the global batch, which stays exact with shares of any size.
-  enum class Gradients { average, sum } gradients = Gradients::average;
+  // examples of the global batch, which stays exact with shares of any size. example_mean: each rank's loss is the sum
+  // over its examples, and the gradients are divided by the number that join() has counted on all ranks.
+  enum class Gradients { average, sum, example_mean } gradients = Gradients::average;
   double bucket_bytes = 25.0 * (1 << 20);
   int zero = 0;                               // ZeRO stage
   std::int64_t shard_group = 0;               // ranks that share one copy; 0: all
@@ -58,6 +59,12 @@ class DataParallelModule {
 
   // What the optimizer is to update.
   std::vector<at::Tensor> parameters() const;
+
+  // Where ranks may run out of examples before others (Uneven::join): ahead of each forward pass every rank says how
+  // many its loss will count, and learns how many all ranks have; 0: all have run out. A rank that said 0 skips the
+  // forward pass and calls backward({}, last), which takes part in all that the others do, with a gradient of zero. In
+  // such a pass of stage 3 nothing is gathered ahead. Not with Gradients::average.
+  Result<std::int64_t> join(std::int64_t examples);
 
   // One backward of the step. After the last one the gradients of parameters() hold the average (sum) over the ranks.
   // After an error the ranks are no longer in step, and the program should end.

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "train/optim/adamw.h"
+#include "train/optim/loss_scaler.h"
 #include "train/parallel/data_axis.h"
 #include "train/parallel/data_parallel.h"
 #include "train/parallel/flat_parameters.h"
@@ -82,6 +83,18 @@ struct DataParallelModule::Parts {
   bool some_follow = false;            // stage 3: ranks without examples follow the others through the coming pass
   int leader = 0;                      // the first rank with examples
 
+  std::optional<LossScaler> scaler;
+  bool overflow = false;  // of this step's gradients
+  std::int64_t skipped = 0;
+
+  // The sum of squares of the whole gradient; the same on every rank.
+  Result<double> squares() {
+    at::Tensor sum = at::full({1}, sum_of_squared_gradients(*flat), at::kDouble);
+    YOKE_TRY(WorkPtr work, axis->groups().shard->all_reduce("gradient norm", sum));
+    YOKE_TRY_VOID(work->wait());
+    return sum.item<double>();
+  }
+
   bool sharded() const { return options.zero > 0; }
 
   // What the ranks with examples do next in a pass that others follow: a gather or a reduction of a unit, or the end of
@@ -111,7 +124,7 @@ struct DataParallelModule::Parts {
     }
   }
 
-  // What the gradients' sum over the ranks is to be divided by.
+  // What the gradients' sum over the ranks is to be divided by, the loss scale aside.
   double divisor() const {
     if (options.gradients == DataParallelOptions::Gradients::average) return job.size();
     if (options.gradients == DataParallelOptions::Gradients::sum) return 1;
@@ -143,6 +156,11 @@ Result<std::unique_ptr<DataParallelModule>> DataParallelModule::wrap(Job& job, t
                   "keep the parameters in fp32");
   if (options.zero < 0 || options.zero > 3)
     return fail(ErrorKind::usage, fmt::format("there is no ZeRO stage {}", options.zero), "choose 0, 1, 2 or 3");
+  if (!(options.loss_scale == 0 || (options.loss_scale >= LossScaler::least && options.loss_scale <= LossScaler::most)))
+    return fail(ErrorKind::usage,
+                fmt::format("a loss scale of {} is not 0, nor from {} to {}", options.loss_scale, LossScaler::least,
+                            LossScaler::most),
+                "65536 is a usual first scale");
   // Tensor by tensor, while they are still the module's own.
   for (const auto& [name, parameter] : parameters) YOKE_TRY_VOID(broadcast_tensor(job.communicator(), name, parameter));
   std::unique_ptr<Parts> parts(new Parts{job, module, options});
@@ -158,6 +176,7 @@ Result<std::unique_ptr<DataParallelModule>> DataParallelModule::wrap(Job& job, t
       if (parts->flat->gradient_shard(u).defined())
         parts->shards.push_back(parts->flat->value_shard(u).detach().requires_grad_(true));
   parts->give_gradients();
+  if (options.loss_scale > 0) parts->scaler.emplace(LossScaleSpec{.initial = options.loss_scale});
   if (options.zero == 3) {
     parts->gather = std::make_unique<GatherOnUse>(*parts->flat);
     parts->watch = GatherOnUse::watch_operations();
@@ -217,7 +236,7 @@ Result<void> DataParallelModule::backward(const at::Tensor& loss, bool last) {
   p.parallel->begin_backward(last);
   if (loss.defined()) {
     try {
-      loss.backward();
+      (p.scaler ? loss * p.scaler->scale() : loss).backward();
     } catch (const std::exception& e) {
       return tl::unexpected(thrown("backward", p.job, e));
     }
@@ -233,26 +252,33 @@ Result<void> DataParallelModule::backward(const at::Tensor& loss, bool last) {
     p.gather->begin(last ? "before the update" : "train");
   }
   if (!last) return {};
-  double divisor = p.divisor();
+  double divisor = p.divisor() * loss_scale();
   p.counted = 0;
   for (int u = 0; u < p.flat->unit_count() && divisor != 1; ++u)
     if (const at::Tensor& shard = p.flat->gradient_shard(u); shard.defined()) shard.div_(divisor);
+  if (p.scaler) {
+    YOKE_TRY(double squares, p.squares());
+    p.overflow = !std::isfinite(squares);
+  }
   p.give_gradients();
   return {};
 }
 
 Result<double> DataParallelModule::clip_gradients(double max_norm) {
   at::NoGradGuard no_grad;
-  at::Tensor squares = at::full({1}, sum_of_squared_gradients(*parts_->flat), at::kDouble);
-  YOKE_TRY(WorkPtr work, parts_->axis->groups().shard->all_reduce("gradient norm", squares));
-  YOKE_TRY_VOID(work->wait());
-  double norm = std::sqrt(squares.item<double>()), factor = clip_factor(norm, max_norm);
+  YOKE_TRY(double squares, parts_->squares());
+  double norm = std::sqrt(squares), factor = clip_factor(norm, max_norm);
   for (int u = 0; u < parts_->flat->unit_count() && factor != 1; ++u)
     if (const at::Tensor& shard = parts_->flat->gradient_shard(u); shard.defined()) shard.mul_(factor);
   return norm;
 }
 
 Result<void> DataParallelModule::step(torch::optim::Optimizer& optimizer) {
+  if (parts_->scaler && !parts_->scaler->update(parts_->overflow)) {
+    ++parts_->skipped;
+    parts_->flat->zero_gradients();
+    return {};
+  }
   try {
     optimizer.step();
   } catch (const std::exception& e) {
@@ -267,6 +293,10 @@ Result<void> DataParallelModule::step(torch::optim::Optimizer& optimizer) {
   parts_->flat->zero_gradients();
   return {};
 }
+
+std::int64_t DataParallelModule::skipped_steps() const { return parts_->skipped; }
+
+double DataParallelModule::loss_scale() const { return parts_->scaler ? parts_->scaler->scale() : 1; }
 
 Result<void> DataParallelModule::gather_parameters() {
   if (parts_->gather == nullptr) return {};

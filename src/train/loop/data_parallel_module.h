@@ -46,6 +46,10 @@ struct DataParallelOptions {
   int zero = 0;                               // ZeRO stage
   std::int64_t shard_group = 0;               // ranks that share one copy; 0: all
   double least_unit_bytes = 1.0 * (1 << 20);  // stage 3: smaller submodules are gathered together
+  // fp16 (autocast.h): every backward() works on the loss times this scale, and the gradients are divided by it. step()
+  // skips the update on all ranks, and halves the scale, when gradients have overflowed; after 2000 steps without it
+  // doubles. 0: none. All backwards go through backward(), and all updates through step().
+  double loss_scale = 0;
 };
 
 class DataParallelModule {
@@ -70,11 +74,14 @@ class DataParallelModule {
   // After an error the ranks are no longer in step, and the program should end.
   Result<void> backward(const at::Tensor& loss, bool last = true);
 
-  // The norm of the whole gradient, as it was before it was scaled down to at most max_norm.
+  // The norm of the whole gradient, as it was before it was scaled down to at most max_norm. Not finite where step() is
+  // going to skip.
   Result<double> clip_gradients(double max_norm);
 
   // optimizer.step(), and all that has to follow it.
   Result<void> step(torch::optim::Optimizer& optimizer);
+  std::int64_t skipped_steps() const;  // since wrap(), for overflow
+  double loss_scale() const;           // now; 1 without
 
   // Stage 3: all parameters have values until release_parameters() or step(). Every rank calls it. Nothing otherwise.
   Result<void> gather_parameters();

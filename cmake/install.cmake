@@ -24,7 +24,7 @@ foreach(room ${rooms})
 endforeach()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/yoke DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
-foreach(header core/base/error core/base/result core/base/units train/comm/communicator train/loop/data_parallel_module
+foreach(header core/base/error core/base/result core/base/units train/comm/communicator train/loop/autocast train/loop/data_parallel_module
         train/loop/epoch_sampler train/loop/job train/loop/module_checkpoint)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/src/${header}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/yoke/internal/${folder})

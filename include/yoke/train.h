@@ -5,7 +5,9 @@
 //
 //   Job                 who this rank is, and the other ranks
 //   DataParallelModule  any module, its gradients reduced over the ranks while backward runs
-//   EpochSampler        which examples this rank takes
+//   Autocast            mixed precision
+//   EpochSampler        which examples this rank takes of those that all see
+//   LocalSampler        which of its own
 //   save_module, load_module
 //
 // All is in namespace yoke. Nothing prints, exits or throws; errors come as Result<T>: if (!result) look at
@@ -16,6 +18,7 @@
 #pragma once
 
 #include "core/base/result.h"
+#include "train/loop/autocast.h"
 #include "train/loop/data_parallel_module.h"
 #include "train/loop/epoch_sampler.h"
 #include "train/loop/job.h"

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <optional>
 
 #include "train/optim/adamw.h"
+#include "train/optim/loss_scaler.h"
 #include "train/parallel/data_axis.h"
 #include "train/parallel/data_parallel.h"
 #include "train/parallel/flat_parameters.h"
@@ -76,7 +78,58 @@ struct DataParallelModule::Parts {
   at::CallbackHandle watch = 0;
   std::vector<at::Tensor> shards;  // stages 1 to 3: as leaves that an optimizer takes
 
+  std::optional<std::int64_t> joined;  // what this rank said for the coming backward
+  std::int64_t counted = 0;            // by join() in this step, on all ranks
+  bool some_follow = false;            // stage 3: ranks without examples follow the others through the coming pass
+  int leader = 0;                      // the first rank with examples
+
+  std::optional<LossScaler> scaler;
+  bool overflow = false;  // of this step's gradients
+  std::int64_t skipped = 0;
+
+  // The sum of squares of the whole gradient; the same on every rank.
+  Result<double> squares() {
+    at::Tensor sum = at::full({1}, sum_of_squared_gradients(*flat), at::kDouble);
+    YOKE_TRY(WorkPtr work, axis->groups().shard->all_reduce("gradient norm", sum));
+    YOKE_TRY_VOID(work->wait());
+    return sum.item<double>();
+  }
+
   bool sharded() const { return options.zero > 0; }
+
+  // What the ranks with examples do next in a pass that others follow: a gather or a reduction of a unit, or the end of
+  // what depends on the module. Returns what the leader does.
+  static constexpr std::int64_t end_of_graph = -1;
+  Result<std::int64_t> next_is(std::int64_t what) {
+    at::Tensor said = at::full({1}, what, at::kLong);
+    YOKE_TRY(WorkPtr work, job.communicator().broadcast("what ranks without examples follow", said, leader));
+    YOKE_TRY_VOID(work->wait());
+    return said.item<std::int64_t>();
+  }
+
+  Result<void> announce(std::int64_t what) {
+    YOKE_TRY(std::int64_t of_leader, next_is(what));
+    if (of_leader == what) return {};
+    return fail(ErrorKind::usage,
+                fmt::format("ranks {} and {} use the module's parameters in different orders", leader, job.rank()),
+                "with ZeRO 3 every rank's forward pass takes the same way through the module");
+  }
+
+  Result<void> follow() {
+    for (;;) {
+      YOKE_TRY(std::int64_t what, next_is(end_of_graph));
+      if (what == end_of_graph) return {};
+      int unit = static_cast<int>(what / 2);
+      YOKE_TRY_VOID(what % 2 == 0 ? gather->take_part(unit) : parallel->take_part(unit));
+    }
+  }
+
+  // What the gradients' sum over the ranks is to be divided by, the loss scale aside.
+  double divisor() const {
+    if (options.gradients == DataParallelOptions::Gradients::average) return job.size();
+    if (options.gradients == DataParallelOptions::Gradients::sum) return 1;
+    return static_cast<double>(std::max<std::int64_t>(counted, 1));
+  }
 
   // An optimizer's zero_grad() may have set them to none.
   void give_gradients() {
@@ -103,6 +156,11 @@ Result<std::unique_ptr<DataParallelModule>> DataParallelModule::wrap(Job& job, t
                   "keep the parameters in fp32");
   if (options.zero < 0 || options.zero > 3)
     return fail(ErrorKind::usage, fmt::format("there is no ZeRO stage {}", options.zero), "choose 0, 1, 2 or 3");
+  if (!(options.loss_scale == 0 || (options.loss_scale >= LossScaler::least && options.loss_scale <= LossScaler::most)))
+    return fail(ErrorKind::usage,
+                fmt::format("a loss scale of {} is not 0, nor from {} to {}", options.loss_scale, LossScaler::least,
+                            LossScaler::most),
+                "65536 is a usual first scale");
   // Tensor by tensor, while they are still the module's own.
   for (const auto& [name, parameter] : parameters) YOKE_TRY_VOID(broadcast_tensor(job.communicator(), name, parameter));
   std::unique_ptr<Parts> parts(new Parts{job, module, options});
@@ -118,6 +176,7 @@ Result<std::unique_ptr<DataParallelModule>> DataParallelModule::wrap(Job& job, t
       if (parts->flat->gradient_shard(u).defined())
         parts->shards.push_back(parts->flat->value_shard(u).detach().requires_grad_(true));
   parts->give_gradients();
+  if (options.loss_scale > 0) parts->scaler.emplace(LossScaleSpec{.initial = options.loss_scale});
   if (options.zero == 3) {
     parts->gather = std::make_unique<GatherOnUse>(*parts->flat);
     parts->watch = GatherOnUse::watch_operations();
@@ -128,6 +187,8 @@ Result<std::unique_ptr<DataParallelModule>> DataParallelModule::wrap(Job& job, t
   return wrapped;
 }
 
+const FlatParameters& DataParallelModule::flat() const { return *parts_->flat; }
+
 std::vector<at::Tensor> DataParallelModule::parameters() const {
   if (parts_->sharded()) return parts_->shards;
   std::vector<at::Tensor> own;
@@ -136,47 +197,106 @@ std::vector<at::Tensor> DataParallelModule::parameters() const {
   return own;
 }
 
-Result<void> DataParallelModule::backward(const at::Tensor& loss, bool last) {
-  parts_->parallel->begin_backward(last);
-  try {
-    loss.backward();
-  } catch (const std::exception& e) {
-    return tl::unexpected(thrown("backward", parts_->job, e));
+Result<std::int64_t> DataParallelModule::join(std::int64_t examples) {
+  Parts& p = *parts_;
+  if (p.options.gradients == DataParallelOptions::Gradients::average)
+    return fail(ErrorKind::usage,
+                "join() is for ranks with different numbers of examples, and the gradients' average is not",
+                "choose Gradients::example_mean, with a loss that is the sum over the rank's examples");
+  YOKE_TRY(std::vector<std::int64_t> counts, p.job.gather("examples", examples));
+  std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  auto without = std::count(counts.begin(), counts.end(), 0);
+  p.joined = examples;
+  p.counted += total;
+  p.some_follow = p.gather != nullptr && total > 0 && without > 0;
+  p.leader = static_cast<int>(std::find_if(counts.begin(), counts.end(), [](std::int64_t count) { return count > 0; }) -
+                              counts.begin());
+  if (p.some_follow) {
+    YOKE_TRY_VOID(p.gather->end());  // nothing may be on its way
+    p.gather->begin("followed");
+    if (examples > 0) {
+      p.gather->announce([&p](int unit) { return p.announce(2 * unit); });
+      p.parallel->announce([&p](int unit) { return p.announce(2 * unit + 1); });
+    }
   }
-  YOKE_TRY_VOID(parts_->parallel->finish_backward());
-  if (parts_->gather != nullptr) {
-    YOKE_TRY_VOID(parts_->gather->end());
-    parts_->gather->begin("train");
+  return total;
+}
+
+Result<void> DataParallelModule::backward(const at::Tensor& loss, bool last) {
+  Parts& p = *parts_;
+  if (!p.joined && p.options.gradients == DataParallelOptions::Gradients::example_mean)
+    return fail(ErrorKind::usage, "Gradients::example_mean needs the number of examples of each backward",
+                "call join() ahead of the forward pass");
+  if (bool with_examples = p.joined.value_or(1) > 0; with_examples != loss.defined())
+    return fail(ErrorKind::usage,
+                fmt::format("rank {} calls backward {} a loss, and said that it has {} examples", p.job.rank(),
+                            loss.defined() ? "with" : "without", with_examples ? "some" : "no"),
+                "call backward({}) after join(0), and only then");
+  p.joined.reset();
+  p.parallel->begin_backward(last);
+  if (loss.defined()) {
+    try {
+      (p.scaler ? loss * p.scaler->scale() : loss).backward();
+    } catch (const std::exception& e) {
+      return tl::unexpected(thrown("backward", p.job, e));
+    }
+  }
+  if (std::exchange(p.some_follow, false)) {
+    YOKE_TRY_VOID(loss.defined() ? p.announce(Parts::end_of_graph) : p.follow());
+    p.gather->announce(nullptr);
+    p.parallel->announce(nullptr);
+  }
+  YOKE_TRY_VOID(p.parallel->finish_backward());
+  if (p.gather != nullptr) {
+    YOKE_TRY_VOID(p.gather->end());
+    p.gather->begin(last ? "before the update" : "train");
   }
   if (!last) return {};
-  if (parts_->options.gradients == DataParallelOptions::Gradients::average)
-    for (int u = 0; u < parts_->flat->unit_count(); ++u)
-      if (const at::Tensor& shard = parts_->flat->gradient_shard(u); shard.defined()) shard.div_(parts_->job.size());
-  parts_->give_gradients();
+  double divisor = p.divisor() * loss_scale();
+  p.counted = 0;
+  for (int u = 0; u < p.flat->unit_count() && divisor != 1; ++u)
+    if (const at::Tensor& shard = p.flat->gradient_shard(u); shard.defined()) shard.div_(divisor);
+  if (p.scaler) {
+    YOKE_TRY(double squares, p.squares());
+    p.overflow = !std::isfinite(squares);
+  }
+  p.give_gradients();
   return {};
 }
 
 Result<double> DataParallelModule::clip_gradients(double max_norm) {
   at::NoGradGuard no_grad;
-  at::Tensor squares = at::full({1}, sum_of_squared_gradients(*parts_->flat), at::kDouble);
-  YOKE_TRY(WorkPtr work, parts_->axis->groups().shard->all_reduce("gradient norm", squares));
-  YOKE_TRY_VOID(work->wait());
-  double norm = std::sqrt(squares.item<double>()), factor = clip_factor(norm, max_norm);
+  YOKE_TRY(double squares, parts_->squares());
+  double norm = std::sqrt(squares), factor = clip_factor(norm, max_norm);
   for (int u = 0; u < parts_->flat->unit_count() && factor != 1; ++u)
     if (const at::Tensor& shard = parts_->flat->gradient_shard(u); shard.defined()) shard.mul_(factor);
   return norm;
 }
 
 Result<void> DataParallelModule::step(torch::optim::Optimizer& optimizer) {
+  if (parts_->scaler && !parts_->scaler->update(parts_->overflow)) {
+    ++parts_->skipped;
+    parts_->flat->zero_gradients();
+    return {};
+  }
   try {
     optimizer.step();
   } catch (const std::exception& e) {
     return tl::unexpected(thrown("the optimizer", parts_->job, e));
   }
+  if (parts_->gather != nullptr) {  // what has been gathered since backward is old now
+    YOKE_TRY_VOID(parts_->gather->end());
+    parts_->gather->release_all();
+    parts_->gather->begin("train");
+  }
   YOKE_TRY_VOID(parts_->flat->gather_values());
   parts_->flat->zero_gradients();
   return {};
 }
+
+std::int64_t DataParallelModule::skipped_steps() const { return parts_->skipped; }
+
+double DataParallelModule::loss_scale() const { return parts_->scaler ? parts_->scaler->scale() : 1; }
 
 Result<void> DataParallelModule::gather_parameters() {
   if (parts_->gather == nullptr) return {};

@@ -35,14 +35,21 @@
 
 namespace yoke {
 
+class FlatParameters;
+
 struct DataParallelOptions {
   // average: right when each rank's loss is the mean over a share of equal size. sum: when each rank divides by the
-  // examples of the global batch, which stays exact with shares of any size.
-  enum class Gradients { average, sum } gradients = Gradients::average;
+  // examples of the global batch, which stays exact with shares of any size. example_mean: each rank's loss is the sum
+  // over its examples, and the gradients are divided by the number that join() has counted on all ranks.
+  enum class Gradients { average, sum, example_mean } gradients = Gradients::average;
   double bucket_bytes = 25.0 * (1 << 20);
   int zero = 0;                               // ZeRO stage
   std::int64_t shard_group = 0;               // ranks that share one copy; 0: all
   double least_unit_bytes = 1.0 * (1 << 20);  // stage 3: smaller submodules are gathered together
+  // fp16 (autocast.h): every backward() works on the loss times this scale, and the gradients are divided by it. step()
+  // skips the update on all ranks, and halves the scale, when gradients have overflowed; after 2000 steps without it
+  // doubles. 0: none. All backwards go through backward(), and all updates through step().
+  double loss_scale = 0;
 };
 
 class DataParallelModule {
@@ -57,23 +64,35 @@ class DataParallelModule {
   // What the optimizer is to update.
   std::vector<at::Tensor> parameters() const;
 
+  // Where ranks may run out of examples before others (Uneven::join): ahead of each forward pass every rank says how
+  // many its loss will count, and learns how many all ranks have; 0: all have run out. A rank that said 0 skips the
+  // forward pass and calls backward({}, last), which takes part in all that the others do, with a gradient of zero. In
+  // such a pass of stage 3 nothing is gathered ahead. Not with Gradients::average.
+  Result<std::int64_t> join(std::int64_t examples);
+
   // One backward of the step. After the last one the gradients of parameters() hold the average (sum) over the ranks.
   // After an error the ranks are no longer in step, and the program should end.
   Result<void> backward(const at::Tensor& loss, bool last = true);
 
-  // The norm of the whole gradient, as it was before it was scaled down to at most max_norm.
+  // The norm of the whole gradient, as it was before it was scaled down to at most max_norm. Not finite where step() is
+  // going to skip.
   Result<double> clip_gradients(double max_norm);
 
   // optimizer.step(), and all that has to follow it.
   Result<void> step(torch::optim::Optimizer& optimizer);
+  std::int64_t skipped_steps() const;  // since wrap(), for overflow
+  double loss_scale() const;           // now; 1 without
 
-  // Stage 3: all parameters have values until release_parameters(). Every rank calls it. Nothing otherwise.
+  // Stage 3: all parameters have values until release_parameters() or step(). Every rank calls it. Nothing otherwise.
   Result<void> gather_parameters();
   void release_parameters();
 
   // Buffers, and without ZeRO parameters, from rank 0 once more: for buffers that each rank has changed (running
   // statistics of batch norm), before validation say.
   Result<void> broadcast();
+
+  // Where parameters and gradients lie. Internal, for checkpoints and tests.
+  const FlatParameters& flat() const;
 
  private:
   struct Parts;

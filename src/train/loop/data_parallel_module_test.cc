@@ -97,6 +97,25 @@ TEST(DataParallelModule, DifferentModulesAreAnErrorOnEveryRank) {
   });
 }
 
+// What was gathered before an update is not taken for the new values.
+TEST(DataParallelModule, AnUpdateIsSeenByTheNextUse) {
+  on_two_ranks([](Job& job) {
+    Line line(1);
+    auto parallel = DataParallelModule::wrap(job, line, {.zero = 3});
+    ASSERT_TRUE(parallel);
+    torch::optim::SGD sgd((*parallel)->parameters(), 1.0);
+    for (int step = 0; step < 4; ++step) {
+      ASSERT_TRUE((*parallel)->backward(loss(line, 1)));
+      if (step % 2 == 1) {
+        ASSERT_TRUE((*parallel)->gather_parameters());
+      }
+      EXPECT_EQ(loss(line, 1).item<double>(), 2.0 * (1 - step));
+      ASSERT_TRUE((*parallel)->step(sgd));
+      EXPECT_EQ(loss(line, 1).item<double>(), 2.0 * (1 - step - 1));
+    }
+  });
+}
+
 TEST(Job, OneFailureIsEverybodysError) {
   on_two_ranks([](Job& job) {
     Result<void> mine;

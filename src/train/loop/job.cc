@@ -28,6 +28,14 @@ Result<void> Job::sum(std::string name, at::Tensor tensor) {
   return work->wait();
 }
 
+Result<std::vector<std::int64_t>> Job::gather(std::string name, std::int64_t mine) {
+  at::Tensor all = at::empty({size()}, at::kLong);
+  YOKE_TRY(WorkPtr work, communicator_->all_gather(std::move(name), all, at::full({1}, mine, at::kLong)));
+  YOKE_TRY_VOID(work->wait());
+  const auto* values = all.const_data_ptr<std::int64_t>();
+  return std::vector<std::int64_t>(values, values + size());
+}
+
 Result<void> Job::agree(const std::string& name, const Result<void>& mine) {
   at::Tensor failures = at::full({1}, mine ? 0 : 1, at::kLong);
   Result<void> told = sum(name, failures);

@@ -9,8 +9,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/base/units.h"
@@ -37,6 +39,8 @@ class Job {
 
   // In place, and returns when it is there. The name appears in the error of a collective that does not finish.
   Result<void> sum(std::string name, at::Tensor tensor);
+  // Every rank's number, in rank order.
+  Result<std::vector<std::int64_t>> gather(std::string name, std::int64_t mine);
   // The ranks tell each other how it went: where one failed, all get an error (that one its own).
   Result<void> agree(const std::string& name, const Result<void>& mine);
 

@@ -34,6 +34,7 @@ struct DataParallel::Hooks {
   int next_unit = -1;            // to be started; from the last to the first
   std::deque<Reduction> under_way;
   std::optional<Error> error;
+  std::function<Result<void>(int)> announce;
 
   bool keeps_whole() const { return flat->zero() < 2; }
 
@@ -59,7 +60,13 @@ struct DataParallel::Hooks {
   void start_full_units() {
     for (; next_unit >= 0 && outstanding[static_cast<std::size_t>(next_unit)] == 0; --next_unit)
       if (!error && flat->map().units[static_cast<std::size_t>(next_unit)].trainable)
-        if (auto started = start(next_unit); !started) error = started.error();
+        if (auto started = announce ? start_announced(next_unit) : start(next_unit); !started) error = started.error();
+  }
+
+  Result<void> start_announced(int unit) {
+    YOKE_TRY_VOID(announce(unit));
+    YOKE_TRY_VOID(start(unit));
+    return complete_all();
   }
 
   Result<void> start(int unit) {
@@ -99,6 +106,19 @@ struct DataParallel::Hooks {
     return {};
   }
 
+  Result<void> complete_all() {
+    while (!under_way.empty()) YOKE_TRY_VOID(complete_oldest());
+    return {};
+  }
+
+  Result<void> take_part(int unit) {
+    if (!keeps_whole()) flat->zero_missing(unit, arrived);
+    for (std::size_t i = 0; i < arrived.size(); ++i)
+      if (flat->entries()[i].place.unit == unit) gradient_ready(i);
+    if (error) return tl::unexpected(*std::exchange(error, std::nullopt));
+    return complete_all();
+  }
+
   // Sums the shards over the copies.
   Result<void> reduce_copies() {
     DataGroups groups = flat->groups();
@@ -120,7 +140,7 @@ struct DataParallel::Hooks {
       if (!arrived[i] && flat->entries()[i].parameter.requires_grad()) gradient_ready(i);
     reducing = false;
     if (error) return tl::unexpected(*std::exchange(error, std::nullopt));
-    while (!under_way.empty()) YOKE_TRY_VOID(complete_oldest());
+    YOKE_TRY_VOID(complete_all());
     fresh = last;
     if (last) YOKE_TRY_VOID(reduce_copies());
     return {};
@@ -165,6 +185,10 @@ DataParallel::~DataParallel() {
 }
 
 void DataParallel::begin_backward(bool last) { hooks_->begin(last); }
+
+void DataParallel::announce(std::function<Result<void>(int unit)> before) { hooks_->announce = std::move(before); }
+
+Result<void> DataParallel::take_part(int unit) { return hooks_->take_part(unit); }
 
 Result<Seconds> DataParallel::finish_backward() {
   if (!hooks_->reducing) return Seconds(0);

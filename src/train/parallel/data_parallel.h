@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -40,6 +41,12 @@ class DataParallel {
   // After it: waits until every unit that it completed is reduced (parameters that got no gradient count as zero).
   // Returns the seconds waited.
   Result<Seconds> finish_backward();
+
+  // A backward that other ranks only follow: `before` is called ahead of each reduction that backward itself starts,
+  // and one is done before the next begins. Null: no such backward. Who follows takes part in a reduction by its
+  // number, between begin_backward() and finish_backward(), with a gradient of zero.
+  void announce(std::function<Result<void>(int unit)> before);
+  Result<void> take_part(int unit);
 
  private:
   struct Hooks;  // lives as long as autograd may call it

@@ -102,6 +102,11 @@ void GatherOnUse::release_all() {
   current_ = -1;
 }
 
+Result<void> GatherOnUse::take_part(int unit) {
+  YOKE_TRY(Ahead started, start(unit));
+  return started.work->wait();
+}
+
 bool GatherOnUse::held(int unit) const { return std::find(held_.begin(), held_.end(), unit) != held_.end(); }
 
 // The unit that was used after this one in the last pass, at the same place; -1 if that is not known.
@@ -151,7 +156,9 @@ void GatherOnUse::use(int unit) {
       ahead_.reset();
       hold(std::move(gathered));
     } else if (!error_) {
-      if (auto started = start(unit))
+      if (Result<void> told = announce_ ? announce_(unit) : Result<void>(); !told)
+        error_ = told.error();
+      else if (auto started = start(unit))
         hold(*std::move(started));
       else
         error_ = started.error();
@@ -164,7 +171,7 @@ void GatherOnUse::use(int unit) {
       held_.push_back(unit);
     }
   }
-  if (next >= 0 && !held(next) && !ahead_ && !error_) {
+  if (next >= 0 && !held(next) && !ahead_ && !error_ && !announce_) {
     if (auto started = start(next))
       ahead_ = *std::move(started);
     else

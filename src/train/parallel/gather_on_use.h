@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -40,6 +41,11 @@ class GatherOnUse {
   // Gathers every unit and keeps it until release_all(): for code that looks at all parameters.
   Result<void> gather_all();
   void release_all();
+
+  // A pass in which other ranks only follow: `before` is called ahead of each gather, and none is started before its
+  // unit is used. Null: no such pass. Who follows takes part in a gather by its number, and keeps nothing of it.
+  void announce(std::function<Result<void>(int unit)> before) { announce_ = std::move(before); }
+  Result<void> take_part(int unit);
 
   static void before_use(const at::Tensor& tensor);
   // Calls before_use() for the inputs of every operation that this thread starts (and of its backward) until the
@@ -70,6 +76,7 @@ class GatherOnUse {
   std::vector<int> held_;  // the last used at the end
   bool keep_all_ = false;
   std::optional<Ahead> ahead_;
+  std::function<Result<void>(int)> announce_;
   std::optional<Error> error_;
   double waited_ = 0;
 };

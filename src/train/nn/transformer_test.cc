@@ -55,7 +55,7 @@ class TransformerTest : public testing::TestWithParam<std::tuple<Family, bool, a
 
 // What the plan knows of a model is what the engine builds.
 TEST_P(TransformerTest, HasTheParametersThatAreKnownBefore) {
-  auto transformer = make_transformer(model, type, at::kCPU, Recompute::none);
+  auto transformer = make_transformer(model, {type, at::kCPU, Recompute::none});
   const NamedParameters& built = transformer->ordered_parameters();
   const std::vector<ParameterSize> known = model_parameters(model);
   ASSERT_EQ(built.size(), known.size());

@@ -26,8 +26,9 @@ test: build
 truth: build
 	@YOKE_WHOLE_TRUTH=1 $(BUILD)/test/yoke_loop_test --gtest_filter='*Truth*'
 
-# Two hundred ranks killed, stopped or late in the middle of ZeRO steps.
+# Two hundred ranks killed, stopped or late in the middle of ZeRO steps, and two hundred in the middle of bare collectives.
 chaos: build
+	@YOKE_WHOLE_CHAOS=1 $(BUILD)/test/yoke_comm_test --gtest_filter='*Chaos*'
 	@YOKE_WHOLE_CHAOS=1 $(BUILD)/test/yoke_loop_test --gtest_filter='Chaos*'
 
 # The tool alone, without libtorch.

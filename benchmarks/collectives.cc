@@ -4,17 +4,19 @@
 //
 // Columns as in nccl-tests: busbw is 2(n-1)/n times bytes over time for all_reduce, (n-1)/n for the others. Each time
 // is the median over rounds of the slowest rank's time for one operation; every round runs all rows once. "in place"
-// means tensors of shared_empty(). The last column holds busbw against memcpy of the same bytes, by all ranks at once.
+// means tensors of shared_empty(). "moved" is what the in-place operation reads and writes in memory in a second, by
+// all ranks together, and "memcpy" what copies of the same bytes by all ranks at once move: the machine's limit, beyond
+// the caches. A column of slow operations gets fewer rounds: none begins after two seconds, but there are at least two.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "core/base/text.h"
 #include "os/clock.h"
+#include "os/devices.h"
 #include "os/port.h"
 #include "train/comm/c10d.h"
 #include "train/comm/test_processes.h"
@@ -23,7 +25,8 @@ namespace {
 
 using namespace yoke;
 
-constexpr int rounds = 7;
+constexpr int most_rounds = 7, least_rounds = 2;
+constexpr double round_seconds = 0.05, column_seconds = 2;
 
 enum class Kind { all_reduce, reduce_scatter, all_gather, all_to_all, copy };
 const char* name(Kind kind) {
@@ -42,10 +45,10 @@ const char* name(Kind kind) {
   return "";
 }
 
-double factor(Kind kind, int n) {
-  if (kind == Kind::copy) return 1;
-  return (kind == Kind::all_reduce ? 2.0 : 1.0) * (n - 1) / n;
-}
+double factor(Kind kind, int n) { return (kind == Kind::all_reduce ? 2.0 : 1.0) * (n - 1) / n; }
+
+// Times the bytes that each rank reads and writes in place: a part of every rank's tensor, and what it makes of them.
+double traffic(Kind kind, int n) { return kind == Kind::reduce_scatter ? 1 + 1.0 / n : 2; }
 
 // The whole tensor of the operation (its larger side), and a part of it.
 struct Tensors {
@@ -74,19 +77,34 @@ void once(Communicator& c, Kind kind, const Tensors& t) {
   if (!work || !(*work)->wait()) _exit(3);
 }
 
-// Seconds of one operation on the slowest rank.
-double time_of(Communicator& group, Communicator& clock_group, Kind kind, const Tensors& t) {
-  auto repeats =
-      std::max<std::int64_t>(2, std::min<std::int64_t>(2000, (32 << 20) / static_cast<std::int64_t>(t.whole.nbytes())));
-  once(group, kind, t);
-  if (!clock_group.barrier("start")) _exit(3);
-  std::int64_t began = monotonic_ns();
-  for (std::int64_t i = 0; i < repeats; ++i) once(group, kind, t);
-  at::Tensor seconds =
-      at::full({1}, static_cast<double>(monotonic_ns() - began) * 1e-9 / static_cast<double>(repeats), at::kDouble);
-  auto work = clock_group.all_reduce("slowest", seconds, ReduceOp::max);
+// The largest of all ranks' values.
+double largest(Communicator& c, double value) {
+  at::Tensor all = at::full({1}, value, at::kDouble);
+  auto work = c.all_reduce("largest", all, ReduceOp::max);
   if (!work || !(*work)->wait()) _exit(3);
-  return seconds.item<double>();
+  return all.item<double>();
+}
+
+double seconds_since(std::int64_t began) { return static_cast<double>(monotonic_ns() - began) * 1e-9; }
+
+struct Column {
+  std::vector<double> times;
+  double spent = 0;
+};
+
+// One round: seconds of one operation on the slowest rank.
+void measure_round(Communicator& group, Communicator& clock_group, Kind kind, const Tensors& t, Column& column) {
+  if (static_cast<int>(column.times.size()) >= least_rounds && column.spent > column_seconds) return;
+  std::int64_t began = monotonic_ns();
+  once(group, kind, t);
+  double first = largest(clock_group, seconds_since(began));
+  auto repeats = std::clamp<std::int64_t>(static_cast<std::int64_t>(round_seconds / first), 1, 2000);
+  if (!clock_group.barrier("start")) _exit(3);
+  began = monotonic_ns();
+  for (std::int64_t i = 0; i < repeats; ++i) once(group, kind, t);
+  double seconds = largest(clock_group, seconds_since(began));
+  column.times.push_back(seconds / static_cast<double>(repeats));
+  column.spent += first + seconds;
 }
 
 double median(std::vector<double> values) {
@@ -102,9 +120,10 @@ int measure(Communicator& shared, int port) {
   if (!gloo) return 2;
   bool print = shared.rank() == 0;
   if (print)
-    fmt::print("\n{} ranks\n{:>14} {:>9} {:>6} {:>11} {:>11} {:>11} {:>9} {:>9} {:>9} {:>7} {:>8} {:>8}\n", n,
-               "operation", "bytes", "type", "gloo us", "copied us", "in place us", "gloo GB/s", "copied", "in place",
-               "copied x", "in pl. x", "memcpy");
+    fmt::print(
+        "\n{} ranks on {} cores\n{:>14} {:>9} {:>6} {:>11} {:>11} {:>11} {:>9} {:>9} {:>9} {:>7} {:>8} {:>8} {:>8}\n",
+        n, usable_cores(), "operation", "bytes", "type", "gloo us", "copied us", "in place us", "gloo GB/s", "copied",
+        "in place", "copied x", "in pl. x", "moved", "memcpy");
   for (Kind kind : {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather, Kind::all_to_all})
     for (at::ScalarType type : {at::kFloat, at::kBFloat16})
       for (std::int64_t bytes : {std::int64_t{256}, std::int64_t{16} << 10, std::int64_t{1} << 20,
@@ -115,24 +134,23 @@ int measure(Communicator& shared, int port) {
         Tensors plain{at::zeros({numel}, options), at::zeros({numel / n}, options), at::zeros({numel}, options)};
         Tensors in_place{shared.shared_empty(numel, options).zero_(), shared.shared_empty(numel / n, options).zero_(),
                          shared.shared_empty(numel, options).zero_()};
-        std::vector<double> times[4];
-        for (int round = 0; round < rounds; ++round) {
-          times[0].push_back(time_of(**gloo, shared, kind, plain));
-          times[1].push_back(time_of(shared, shared, kind, plain));
-          times[2].push_back(time_of(shared, shared, kind, in_place));
-          times[3].push_back(time_of(shared, shared, Kind::copy, plain));
+        Column columns[4];
+        for (int round = 0; round < most_rounds; ++round) {
+          measure_round(**gloo, shared, kind, plain, columns[0]);
+          measure_round(shared, shared, kind, plain, columns[1]);
+          measure_round(shared, shared, kind, in_place, columns[2]);
+          measure_round(shared, shared, Kind::copy, plain, columns[3]);
         }
-        double t[4], rate[4];
-        for (int i = 0; i < 4; ++i) {
-          t[i] = median(times[i]);
-          rate[i] = static_cast<double>(bytes) * factor(i == 3 ? Kind::copy : kind, n) / t[i] * 1e-9;
-        }
+        double t[4], rate[3], gigabytes = static_cast<double>(bytes) * 1e-9;
+        for (int i = 0; i < 4; ++i) t[i] = median(columns[i].times);
+        for (int i = 0; i < 3; ++i) rate[i] = gigabytes * factor(kind, n) / t[i];
         if (print)
           fmt::print(
-              "{:>14} {:>9} {:>6} {:>11.1f} {:>11.1f} {:>11.1f} {:>9.2f} {:>9.2f} {:>9.2f} {:>7.1f} {:>8.1f} "
-              "{:>8.2f}\n",
+              "{:>14} {:>9} {:>6} {:>11.1f} {:>11.1f} {:>11.1f} {:>9.2f} {:>9.2f} {:>9.2f} {:>7.1f} {:>8.1f} {:>8.1f} "
+              "{:>8.1f}\n",
               name(kind), bytes, type == at::kFloat ? "fp32" : "bf16", t[0] * 1e6, t[1] * 1e6, t[2] * 1e6, rate[0],
-              rate[1], rate[2], t[0] / t[1], t[0] / t[2], rate[3]);
+              rate[1], rate[2], t[0] / t[1], t[0] / t[2], n * traffic(kind, n) * gigabytes / t[2],
+              n * traffic(Kind::copy, n) * gigabytes / t[3]);
         std::fflush(stdout);
       }
   return 0;

@@ -4,11 +4,8 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
+#include <numeric>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -19,6 +16,8 @@
 #include "core/base/text.h"
 #include "os/memory_limit.h"
 #include "os/port.h"
+#include "os/shared_mapping.h"
+#include "train/comm/hosts.h"
 #include "train/comm/shared_memory.h"
 
 // From 2.14 on the flat collectives have new names, and the old ones are deprecated.
@@ -41,112 +40,28 @@ std::string first_line(const std::exception& e) {
   return std::string(trim(text.substr(0, text.find("GLHF"))));  // what Gloo wishes to people who lose a peer
 }
 
-// Tells the other ranks, through the store, how far this rank has come, so that a rank whose collective does not finish
-// can name those that never started it. A thread of its own publishes twice a second; starting a collective costs one
-// atomic store.
-class ProgressBoard {
+class BackendWork final : public Work {
  public:
-  ProgressBoard(c10::intrusive_ptr<c10d::Store> store, int rank, int size)
-      : store_(std::move(store)), rank_(rank), size_(size) {
-    thread_ = std::thread([this] { publish_loop(); });
-  }
-
-  ~ProgressBoard() {
-    {
-      std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    wake_.notify_all();
-    thread_.join();
-  }
-
-  void started(std::int64_t number) { started_.store(number, std::memory_order_relaxed); }
-
-  // "absent ranks: 1, 3", or why that is not known.
-  std::string absent(std::int64_t number, bool late) {
-    if (late) std::this_thread::sleep_for(2 * interval);  // ranks that came at the last moment have said so by then
-    std::vector<std::string> ranks;
-    try {
-      for (int r = 0; r < size_; ++r) {
-        if (r == rank_) continue;
-        bool there = store_->check({key(r)});
-        if (there) {
-          std::vector<std::uint8_t> value = store_->get(key(r));
-          there = parse_integer(std::string(value.begin(), value.end())).value_or(-1) >= number;
-        }
-        if (!there) ranks.push_back(std::to_string(r));
-      }
-    } catch (const std::exception&) {
-      return "the store at rank 0 no longer answers: rank 0 is gone";
-    }
-    if (ranks.empty()) return "all ranks had started it";
-    return "absent ranks: " + join(ranks, ", ");
-  }
-
- private:
-  static constexpr milliseconds interval{500};
-
-  std::string key(int rank) const { return "progress/" + std::to_string(rank); }
-
-  void publish_loop() {
-    std::int64_t published = -1;
-    std::unique_lock lock(mutex_);
-    while (!wake_.wait_for(lock, interval, [this] { return stop_; })) {
-      std::int64_t now = started_.load(std::memory_order_relaxed);
-      if (now == published) continue;
-      try {
-        store_->set(key(rank_), std::to_string(now));
-        published = now;
-      } catch (const std::exception&) {
-        return;  // rank 0 is gone; the collectives will say so
-      }
-    }
-  }
-
-  c10::intrusive_ptr<c10d::Store> store_;
-  int rank_, size_;
-  std::atomic<std::int64_t> started_{-1};
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stop_ = false;
-  std::thread thread_;
-};
-
-class C10dWork final : public Work {
- public:
-  C10dWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<ProgressBoard> board, Collective collective,
-           std::string group, Seconds timeout)
-      : work_(std::move(work)),
-        board_(std::move(board)),
-        collective_(std::move(collective)),
-        group_(std::move(group)),
-        timeout_(timeout) {}
+  BackendWork(c10::intrusive_ptr<c10d::Work> work, Seconds timeout) : work_(std::move(work)), timeout_(timeout) {}
 
   Result<void> wait() override {
     auto began = std::chrono::steady_clock::now();
     try {
       work_->wait(to_milliseconds(timeout_));
+      over_ = true;  // also when a GPU still works on it: what follows there comes after
       return {};
     } catch (const std::exception& e) {
       bool late = std::chrono::steady_clock::now() - began >= to_milliseconds(timeout_) * 9 / 10;
-      std::string absent = board_->absent(collective_.number, late);
-      std::string what = describe(collective_, group_);
-      if (late)
-        return fail(
-            ErrorKind::timeout,
-            fmt::format("{} did not finish within {}; {}", what, format_seconds(timeout_.value), absent),
-            "those ranks are slow, stuck or took another path; raise train.collective_timeout if they are slow");
-      return fail(ErrorKind::failed, fmt::format("{} failed: {}; {}", what, first_line(e), absent),
-                  "a peer has ended; see the first error of the absent ranks");
+      return fail(late ? ErrorKind::timeout : ErrorKind::failed, first_line(e));
     }
   }
 
+  bool done() override { return over_ || work_->isCompleted(); }
+
  private:
   c10::intrusive_ptr<c10d::Work> work_;
-  std::shared_ptr<ProgressBoard> board_;
-  Collective collective_;
-  std::string group_;
   Seconds timeout_;
+  bool over_ = false;
 };
 
 c10d::ReduceOp to_c10d(ReduceOp op) {
@@ -161,7 +76,7 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
   return c10d::ReduceOp::SUM;
 }
 
-c10::intrusive_ptr<c10d::Work> start_on(c10d::Backend& backend, const Collective& c) {
+c10::intrusive_ptr<c10d::Work> start_backend(c10d::Backend& backend, const Collective& c) {
   std::vector<at::Tensor> tensors{c.output};
   at::Tensor output = c.output, input = c.input;
   switch (c.kind) {
@@ -201,7 +116,6 @@ c10::intrusive_ptr<c10d::Work> start_on(c10d::Backend& backend, const Collective
 }
 
 struct Meeting {
-  c10::intrusive_ptr<c10d::Store> store;
   Transport transport;
   bool one_host;
   Seconds timeout;
@@ -226,49 +140,31 @@ Result<c10::intrusive_ptr<c10d::Backend>> make_backend(const Meeting& meeting,
 #endif
 }
 
-class C10dCommunicator final : public Communicator {
+// A process group of libtorch. Who it is made for says what its errors are about, and makes subgroups.
+class BackendCommunicator final : public Communicator {
  public:
-  static Result<std::unique_ptr<Communicator>> make(const std::string& group, int rank, int size, Meeting meeting) {
-    YOKE_TRY(auto backend, make_backend(meeting, meeting.store, rank, size));
-    return std::unique_ptr<Communicator>(
-        new C10dCommunicator(group, rank, size, std::move(backend), std::move(meeting)));
+  BackendCommunicator(const std::string& group, int rank, int size, c10::intrusive_ptr<c10d::Backend> backend,
+                      Seconds timeout)
+      : Communicator(group, rank, size), backend_(std::move(backend)), timeout_(timeout) {}
+
+  Result<std::unique_ptr<Communicator>> subgroup(const std::string& name, const std::vector<int>&) override {
+    return fail(ErrorKind::failed, "no subgroup " + name + " of a process group");
   }
 
-  Result<std::unique_ptr<Communicator>> subgroup(const std::string& name, const std::vector<int>& ranks) override {
-    auto me = std::find(ranks.begin(), ranks.end(), rank());
-    YOKE_CHECK(me != ranks.end(), "group {}: rank {} is not in it", name, rank());
-    Meeting meeting = meeting_;
-    meeting.store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("{}/{}/", name, ranks.front()), meeting_.store);
-    try {
-      return make(name, static_cast<int>(me - ranks.begin()), static_cast<int>(ranks.size()), std::move(meeting));
-    } catch (const std::exception& e) {
-      return fail(ErrorKind::failed, fmt::format("rank {} cannot join the group {}: {}", rank(), name, first_line(e)),
-                  "are all ranks running?");
-    }
-  }
+  // Others need not wait until their timeouts.
+  void gives_up_for(int) override { backend_->abort(); }
 
  private:
-  C10dCommunicator(std::string group, int rank, int size, c10::intrusive_ptr<c10d::Backend> backend, Meeting meeting)
-      : Communicator(std::move(group), rank, size),
-        backend_(std::move(backend)),
-        meeting_(std::move(meeting)),
-        board_(std::make_shared<ProgressBoard>(meeting_.store, rank, size)) {}
-
   Result<WorkPtr> start(Collective collective) override {
-    board_->started(collective.number);
     try {
-      c10::intrusive_ptr<c10d::Work> work = start_on(*backend_, collective);
-      return std::make_unique<C10dWork>(std::move(work), board_, std::move(collective), group(), meeting_.timeout);
+      return std::make_unique<BackendWork>(start_backend(*backend_, collective), timeout_);
     } catch (const std::exception& e) {
-      return fail(ErrorKind::failed,
-                  fmt::format("{} could not start: {}", describe(collective, group()), first_line(e)),
-                  "a peer has ended; see the first error of the other ranks");
+      return fail(ErrorKind::failed, "it could not start: " + first_line(e));
     }
   }
 
   c10::intrusive_ptr<c10d::Backend> backend_;
-  Meeting meeting_;
-  std::shared_ptr<ProgressBoard> board_;
+  Seconds timeout_;
 };
 
 // Every rank's text to every rank, through the store.
@@ -280,6 +176,36 @@ Exchange exchange_over(const c10::intrusive_ptr<c10d::Store>& store, int rank, i
     for (int r = 0; r < size; ++r) all.push_back(store->get_to_str(prefix + std::to_string(r)));
     return all;
   };
+}
+
+// The number of each rank's host.
+Result<std::vector<int>> hosts_of(const World& world, const Exchange& exchange) {
+  YOKE_TRY(std::vector<std::string> names, exchange(world.host.empty() ? host_identity() : world.host));
+  std::vector<int> hosts;
+  for (const std::string& name : names)
+    hosts.push_back(static_cast<int>(std::find(names.begin(), names.end(), name) - names.begin()));
+  return hosts;
+}
+
+// This host's ranks in memory that they share; null on every rank when that is not possible on some host.
+Result<std::unique_ptr<Communicator>> share_memory(const World& world, const std::string& group, Seconds timeout,
+                                                   const std::vector<int>& hosts,
+                                                   const c10::intrusive_ptr<c10d::Store>& store) {
+  int host = hosts[static_cast<std::size_t>(world.rank)], place = 0;
+  std::vector<int> ranks;
+  for (int r = 0; r < world.size; ++r) {
+    if (hosts[static_cast<std::size_t>(r)] != host) continue;
+    if (r == world.rank) place = static_cast<int>(ranks.size());
+    ranks.push_back(r);
+  }
+  auto of_host = c10::make_intrusive<c10d::PrefixStore>(fmt::format("host/{}", host), store);
+  YOKE_TRY(auto local,
+           process_group(group, place, ranks, timeout, exchange_over(of_host, place, static_cast<int>(ranks.size()))));
+  auto of_all = c10::make_intrusive<c10d::PrefixStore>("shared", store);
+  YOKE_TRY(std::vector<std::string> answers,
+           exchange_over(of_all, world.rank, world.size)(local != nullptr ? "shared" : "not"));
+  if (std::count(answers.begin(), answers.end(), "shared") != world.size) return nullptr;
+  return local;
 }
 
 }  // namespace
@@ -297,17 +223,33 @@ Result<std::unique_ptr<Communicator>> connect(const World& world, const std::str
     if (!options.isServer) await_listener(world.master_addr, world.master_port, timeout.value);
     auto tcp = c10::make_intrusive<c10d::TCPStore>(world.master_addr, options);
     auto store = c10::make_intrusive<c10d::PrefixStore>(fmt::format("yoke/{}/{}", group, world.attempt), tcp);
+    auto shared = std::make_shared<HostsWorld>();
+    shared->hosts.resize(static_cast<std::size_t>(world.size));
+    shared->timeout = timeout;
+    std::unique_ptr<Communicator> local;
     if (transport == Transport::cpu) {
-      YOKE_TRY(auto shared,
-               process_group(group, world.rank, world.size, timeout, exchange_over(store, world.rank, world.size)));
-      if (shared != nullptr) {
+      YOKE_TRY(shared->hosts, hosts_of(world, exchange_over(store, world.rank, world.size)));
+      YOKE_TRY(local, share_memory(world, group, timeout, shared->hosts, store));
+      if (local != nullptr && local->size() == world.size) {
         // Rank 0 hosts the store: it must not leave before all have read the last answers.
-        YOKE_TRY_VOID(shared->barrier("start"));
-        return shared;
+        YOKE_TRY_VOID(local->barrier("start"));
+        return local;
       }
     }
-    return C10dCommunicator::make(group, world.rank, world.size,
-                                  {store, transport, world.local_size == world.size, timeout});
+    Meeting meeting{transport, world.local_size == world.size, timeout};
+    shared->network = [store, meeting](const std::string& key, const std::string& name, int rank,
+                                       int size) -> Result<std::unique_ptr<Communicator>> {
+      auto own = c10::make_intrusive<c10d::PrefixStore>(key, store);
+      YOKE_TRY(auto backend, make_backend(meeting, own, rank, size));
+      return std::make_unique<BackendCommunicator>(name, rank, size, std::move(backend), meeting.timeout);
+    };
+    shared->board =
+        std::make_shared<ProgressBoard>(store, world.rank, world.size, world.rank == 0 && !world.agent_store);
+    std::vector<int> all(static_cast<std::size_t>(world.size));
+    std::iota(all.begin(), all.end(), 0);
+    YOKE_TRY(auto communicator, hosts_group(group, world.rank, all, std::move(local), "all", std::move(shared)));
+    if (transport == Transport::cpu) YOKE_TRY_VOID(communicator->barrier("start"));  // as above
+    return communicator;
   } catch (const std::exception& e) {
     if (auto refused = refusal(e)) return tl::unexpected(*refused);
     return fail(

@@ -1,5 +1,5 @@
-// Collectives between processes: through memory that they share (shared_memory.h) for CPU tensors on one host, else
-// through libtorch's process groups: Gloo for CPU tensors, NCCL for CUDA tensors.
+// Collectives between processes: for CPU tensors through memory that they share on one host (shared_memory.h), and
+// through Gloo between hosts (hosts.h); for CUDA tensors through NCCL. Gloo and NCCL are libtorch's process groups.
 //
 // All that libtorch changes between versions (names of the flat collectives, constructors) stays inside c10d.cc.
 #pragma once
@@ -12,7 +12,8 @@
 
 namespace yoke {
 
-enum class Transport { cpu, gloo, nccl };  // cpu: shared memory where all ranks can share it, else Gloo
+// cpu: shared memory on a host and Gloo between hosts; Gloo alone where ranks of a host cannot share memory.
+enum class Transport { cpu, gloo, nccl };
 
 // Meets the other ranks of the world at master_addr:master_port and connects to them; returns when all are there.
 // Errors: kind timeout when some do not come (they are named where the store knows), kind environment when the

@@ -25,6 +25,7 @@ const char* kind_name(Collective::Kind kind) {
 
 class Done final : public Work {
   Result<void> wait() override { return {}; }
+  bool done() override { return true; }
 };
 
 }  // namespace

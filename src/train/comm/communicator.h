@@ -6,7 +6,7 @@
 //
 // One communicator belongs to one rank and is used from one thread at a time (starts may come from autograd's hooks,
 // which run on the thread that called backward). Implementations: shared_memory.h (ranks are threads of one process, or
-// processes of one host), c10d.h (Gloo, NCCL).
+// processes of one host), hosts.h (over several hosts, or through NCCL).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -42,6 +42,8 @@ class Work {
   virtual ~Work() = default;
   // Returns when the result is there. Kind timeout: some ranks never came; kind failed: a peer is gone.
   virtual Result<void> wait() = 0;
+  // Whether wait() would return at once. Makes progress, but does not wait for anybody.
+  virtual bool done() = 0;
 };
 using WorkPtr = std::unique_ptr<Work>;
 
@@ -76,9 +78,19 @@ class Communicator {
   // these do not overlap.
   virtual Result<std::unique_ptr<Communicator>> subgroup(const std::string& name, const std::vector<int>& ranks) = 0;
 
+  // Tells ranks that wait for this one in memory shared with them which rank it gave up for, by the number that people
+  // know.
+  virtual void gives_up_for(int /*number*/) {}
+
   // Bytes that this rank has sent, by the textbook volume of each collective (ring): all_reduce 2(n-1)/n of its
   // bytes, the others (n-1)/n of the larger tensor.
   std::int64_t sent_bytes() const { return sent_bytes_; }
+
+ protected:
+  // For communicators that are made of others: starts it there, as that one's next.
+  static Result<WorkPtr> start_on(Communicator& other, Collective collective) {
+    return other.launch(std::move(collective));
+  }
 
  private:
   virtual Result<WorkPtr> start(Collective collective) = 0;

@@ -56,7 +56,8 @@ struct RankBlock {
   alignas(64) std::atomic<std::uint32_t> bell{0};
   std::atomic<std::uint32_t> asleep{0};
   std::atomic<bool> left{false};  // dropped its communicator
-  // In the block of the outermost group, by its numbers: for whose sake it gave up, and who it waits for.
+  // In the block of the outermost group, by the numbers that people know: for whose sake it gave up (perhaps a rank of
+  // another host), and who it waits for.
   std::atomic<int> blamed{-1}, waits_for{-1};
   std::atomic<pid_t> pid{0};
   std::array<Segment, max_segments> segments;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <deque>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "core/base/text.h"
@@ -32,31 +33,61 @@ struct GroupMemory {
   SharedMapping mapping;
   RankBlock* blocks = nullptr;
   std::shared_ptr<GroupMemory> outermost;  // null: this is it
-  std::vector<int> numbers;                // of the ranks, in the outermost group; people know them by these
+  std::vector<int> numbers;                // of the ranks, as people know them, also of those on other hosts
   // Between threads: the tensors of what is under way, by rank and slot, so that they stay when a rank gives up while
   // another reads them.
   std::vector<std::array<Collective, post_window>> kept;
 
   RankBlock& block(int rank) const { return blocks[rank]; }
-  RankBlock& outermost_block(int number) const {
-    return outermost != nullptr ? outermost->block(number) : block(number);
+  // Place of a rank in the outermost group; -1: it is on another host.
+  int outermost_rank(int number) const {
+    const std::vector<int>& all = outermost != nullptr ? outermost->numbers : numbers;
+    auto found = std::find(all.begin(), all.end(), number);
+    return found == all.end() ? -1 : static_cast<int>(found - all.begin());
   }
-  void number_from_zero() {
-    for (int r = 0; r < size; ++r) numbers.push_back(r);
+  RankBlock* outermost_block(int number) const {
+    int rank = outermost_rank(number);
+    if (rank < 0) return nullptr;
+    return outermost != nullptr ? &outermost->block(rank) : &block(rank);
   }
 };
 
-Result<std::shared_ptr<GroupMemory>> new_group(const std::string& name, int size, Seconds timeout, bool threads) {
+// The large buffers of the ranks of an outermost group, which its subgroups reach too.
+struct Segments {
+  OwnSegments own;
+  std::vector<PeerSegments> peers;  // by rank of the outermost group
+};
+
+std::shared_ptr<GroupMemory> unmapped_group(const std::string& name, std::vector<int> numbers, Seconds timeout,
+                                            bool threads) {
   auto group = std::make_shared<GroupMemory>();
   group->name = name;
-  group->size = size;
+  group->size = static_cast<int>(numbers.size());
   group->timeout = timeout;
   group->threads = threads;
-  YOKE_TRY(group->mapping, SharedMapping::create(group_bytes(size)));
+  group->kept.resize(numbers.size());
+  group->numbers = std::move(numbers);
+  return group;
+}
+
+Result<std::shared_ptr<GroupMemory>> new_group(const std::string& name, std::vector<int> numbers, Seconds timeout,
+                                               bool threads) {
+  auto group = unmapped_group(name, std::move(numbers), timeout, threads);
+  YOKE_TRY(group->mapping, SharedMapping::create(group_bytes(group->size)));
   group->blocks = reinterpret_cast<RankBlock*>(group->mapping.data());
-  for (int r = 0; r < size; ++r) new (&group->block(r)) RankBlock;
-  group->kept.resize(static_cast<std::size_t>(size));
-  group->number_from_zero();
+  for (int r = 0; r < group->size; ++r) new (&group->block(r)) RankBlock;
+  return group;
+}
+
+// A group of processes that its first rank has made; null when its memory cannot be mapped.
+std::shared_ptr<GroupMemory> join_group(const std::string& name, std::vector<int> numbers, Seconds timeout, int rank,
+                                        pid_t owner, int fd) {
+  auto group = unmapped_group(name, std::move(numbers), timeout, false);
+  auto mapping = SharedMapping::open(owner, fd, group_bytes(group->size));
+  if (!mapping) return nullptr;
+  group->mapping = *std::move(mapping);
+  group->blocks = reinterpret_cast<RankBlock*>(group->mapping.data());
+  group->block(rank).pid.store(getpid());
   return group;
 }
 
@@ -82,13 +113,14 @@ struct Pending {
 
 class SharedMemoryCommunicator final : public Communicator {
  public:
-  SharedMemoryCommunicator(std::shared_ptr<GroupMemory> group, int rank)
+  SharedMemoryCommunicator(std::shared_ptr<GroupMemory> group, int rank, std::shared_ptr<Segments> segments = nullptr)
       : Communicator(group->name, rank, group->size),
         group_(std::move(group)),
         mine_(group_->block(rank)),
-        own_segments_(mine_),
-        peer_segments_(static_cast<std::size_t>(size())),
+        segments_(std::move(segments)),
         spins_(usable_cores() >= size() ? 4000 : 0) {
+    if (segments_ == nullptr)
+      segments_ = std::make_shared<Segments>(OwnSegments(mine_), std::vector<PeerSegments>(group_->numbers.size()));
     mine_.pid.store(getpid());
     for (int r = 0; r < size() && !group_->threads; ++r) watches_.emplace_back(group_->block(r).pid.load());
   }
@@ -100,11 +132,13 @@ class SharedMemoryCommunicator final : public Communicator {
 
   at::Tensor shared_empty(std::int64_t numel, at::TensorOptions options) override {
     if (!group_->threads && size() > 1 && options.device().is_cpu())
-      if (auto tensor = own_segments_.empty(numel, options)) return *tensor;
+      if (auto tensor = segments_->own.empty(numel, options)) return *tensor;
     return Communicator::shared_empty(numel, options);
   }
 
   Result<std::unique_ptr<Communicator>> subgroup(const std::string& name, const std::vector<int>& ranks) override;
+
+  void gives_up_for(int number) override { own_outermost_block().blamed.store(number); }
 
   // Returns when the collective of that number is over.
   Result<void> wait(std::int64_t number) {
@@ -113,6 +147,9 @@ class SharedMemoryCommunicator final : public Communicator {
     forget_finished();
     return result;
   }
+
+  // Whether wait() would return at once.
+  bool done(std::int64_t number) { return progress_until(number); }
 
  private:
   Result<WorkPtr> start(Collective collective) override;
@@ -169,6 +206,7 @@ class SharedMemoryCommunicator final : public Communicator {
   std::string text_of(const std::vector<int>& numbers) const;
   char state_of(int number) const;
   int number_of(int rank) const { return group_->numbers[static_cast<std::size_t>(rank)]; }
+  RankBlock& own_outermost_block() const { return *group_->outermost_block(number_of(rank())); }
   std::vector<int> behind(std::int64_t number) const;
   std::vector<int> ended(const std::vector<int>& ranks) const;
 
@@ -187,8 +225,7 @@ class SharedMemoryCommunicator final : public Communicator {
 
   std::shared_ptr<GroupMemory> group_;
   RankBlock& mine_;
-  OwnSegments own_segments_;
-  std::vector<PeerSegments> peer_segments_;
+  std::shared_ptr<Segments> segments_;
   std::vector<ProcessWatch> watches_;
   std::deque<Pending> pending_;
   std::int64_t first_pending_ = 0;  // number of pending_.front()
@@ -203,6 +240,7 @@ class SharedMemoryWork final : public Work {
   SharedMemoryWork(SharedMemoryCommunicator& communicator, std::int64_t number)
       : communicator_(communicator), number_(number) {}
   Result<void> wait() override { return communicator_.wait(number_); }
+  bool done() override { return communicator_.done(number_); }
 
  private:
   SharedMemoryCommunicator& communicator_;
@@ -239,7 +277,7 @@ Result<WorkPtr> SharedMemoryCommunicator::start(Collective c) {
     } else if (group_->threads) {
       p.input = {0, reinterpret_cast<std::uint64_t>(c.input.const_data_ptr())};
     } else {
-      p.input = own_segments_.find(c.input);
+      p.input = segments_->own.find(c.input);
     }
   }
   if (group_->threads) kept(number) = c;
@@ -304,7 +342,9 @@ Path SharedMemoryCommunicator::choose_path(const Collective& c) {
 
 std::byte* SharedMemoryCommunicator::reach(int rank, Place place) {
   if (group_->threads) return reinterpret_cast<std::byte*>(place.offset);
-  std::byte* found = peer_segments_[static_cast<std::size_t>(rank)].find(group_->block(rank), place);
+  int number = number_of(rank);
+  std::byte* found = segments_->peers[static_cast<std::size_t>(group_->outermost_rank(number))].find(
+      *group_->outermost_block(number), place);
   if (found != nullptr || error_) return found;
   if (!ended({rank}).empty())
     error_ = ended_before(next_own_, {rank});
@@ -519,14 +559,15 @@ std::vector<int> SharedMemoryCommunicator::causes(const std::vector<int>& ranks,
   for (int r : ranks) {
     int number = number_of(r);
     for (std::size_t i = 0; i < post_window; ++i) {  // a circle of ranks that wait for each other has no end
-      int following = (group_->outermost_block(number).*next).load();
+      RankBlock* block = group_->outermost_block(number);
+      int following = block == nullptr ? -1 : (block->*next).load();
       if (following < 0 || following == number_of(rank())) break;
       number = following;
     }
     if (std::find(found.begin(), found.end(), number) == found.end()) found.push_back(number);
   }
   std::sort(found.begin(), found.end());
-  if (!found.empty()) group_->outermost_block(number_of(rank())).blamed.store(found.front());
+  if (!found.empty()) gives_up_for(found.front());
   return found;
 }
 
@@ -540,9 +581,11 @@ std::string SharedMemoryCommunicator::text_of(const std::vector<int>& numbers) c
   return join(texts, ", ");
 }
 
-// As /proc has it; Z when the process is gone.
+// As /proc has it; Z when the process is gone, ? when it is on another host.
 char SharedMemoryCommunicator::state_of(int number) const {
-  auto info = process_info(group_->outermost_block(number).pid.load());
+  RankBlock* block = group_->outermost_block(number);
+  if (block == nullptr) return '?';
+  auto info = process_info(block->pid.load());
   return info ? info->state : 'Z';
 }
 
@@ -550,7 +593,7 @@ Error SharedMemoryCommunicator::ended_before(std::int64_t number, const std::vec
   std::string what = describe(pending(number).collective, group());
   std::vector<int> found = causes(gone, &RankBlock::blamed), dead;
   for (int n : found)
-    if (group_->threads ? group_->outermost_block(n).left.load() : state_of(n) == 'Z') dead.push_back(n);
+    if (group_->threads ? group_->outermost_block(n)->left.load() : state_of(n) == 'Z') dead.push_back(n);
   if (dead.empty())
     return {ErrorKind::failed,
             fmt::format("{} failed: another rank gave up waiting: absent ranks: {}", what, text_of(found)),
@@ -592,7 +635,7 @@ Result<void> SharedMemoryCommunicator::wait_until(std::int64_t number, const F& 
     // Nothing has moved for a while.
     std::vector<int> missing = behind(number);
     if (missing.empty()) continue;
-    group_->outermost_block(number_of(rank())).waits_for.store(number_of(missing.front()));
+    own_outermost_block().waits_for.store(number_of(missing.front()));
     // What a rank did before it ended counts, so those that have ended are looked at once more.
     std::vector<int> gone = ended(missing);
     if (!gone.empty()) missing = behind(number);
@@ -604,7 +647,7 @@ Result<void> SharedMemoryCommunicator::wait_until(std::int64_t number, const F& 
       error_ = too_late(number, missing);
   }
   if (error_) return tl::unexpected(*error_);
-  group_->outermost_block(number_of(rank())).waits_for.store(-1);
+  own_outermost_block().waits_for.store(-1);
   return {};
 }
 
@@ -615,64 +658,53 @@ Result<std::unique_ptr<Communicator>> SharedMemoryCommunicator::subgroup(const s
   auto me = std::find(ranks.begin(), ranks.end(), rank());
   YOKE_CHECK(me != ranks.end() && std::is_sorted(ranks.begin(), ranks.end()), "group {}: rank {} is not in it", name,
              rank());
-  int number = static_cast<int>(me - ranks.begin()), count = static_cast<int>(ranks.size());
+  int number = static_cast<int>(me - ranks.begin());
+  std::vector<int> numbers;
+  for (int r : ranks) numbers.push_back(number_of(r));
   std::shared_ptr<GroupMemory> made;
   std::int64_t handle = -1;
   if (number == 0) {
-    YOKE_TRY(made, new_group(name, count, group_->timeout, group_->threads));
+    YOKE_TRY(made, new_group(name, numbers, group_->timeout, group_->threads));
     made->block(0).pid.store(getpid());
+    made->outermost = group_->outermost != nullptr ? group_->outermost : group_;
     handle = group_->threads ? reinterpret_cast<std::int64_t>(&made) : made->mapping.fd();
   }
   at::Tensor mine = at::full({1}, handle, at::kLong), handles = at::empty({size()}, at::kLong);
   YOKE_TRY(WorkPtr gathered, all_gather("group " + name, handles, mine));
   YOKE_TRY_VOID(gathered->wait());
   handle = handles[ranks[0]].item<std::int64_t>();
-  bool joined = true;
   if (number != 0 && group_->threads) {
     made = *reinterpret_cast<std::shared_ptr<GroupMemory>*>(handle);
   } else if (number != 0) {
-    made = std::make_shared<GroupMemory>();
-    made->name = name, made->size = count, made->timeout = group_->timeout;
-    made->kept.resize(static_cast<std::size_t>(count));
-    auto mapping =
-        SharedMapping::open(group_->block(ranks[0]).pid.load(), static_cast<int>(handle), group_bytes(count));
-    joined = mapping.has_value();
-    if (joined) {
-      made->mapping = *std::move(mapping);
-      made->blocks = reinterpret_cast<RankBlock*>(made->mapping.data());
-      made->block(number).pid.store(getpid());
-    }
-  }
-  if (joined && !(group_->threads && number != 0)) {  // between threads the first rank has done it
-    made->outermost = group_->outermost != nullptr ? group_->outermost : group_;
-    made->numbers.clear();
-    for (int r : ranks) made->numbers.push_back(number_of(r));
+    pid_t owner = group_->block(ranks[0]).pid.load();
+    made = join_group(name, numbers, group_->timeout, number, owner, static_cast<int>(handle));
+    if (made != nullptr) made->outermost = group_->outermost != nullptr ? group_->outermost : group_;
   }
   // Also keeps the first rank's handle in place until all have used it, and all pids known.
   YOKE_TRY_VOID(barrier("group " + name));
-  if (!joined) return fail(ErrorKind::failed, fmt::format("rank {} cannot join the group {}", rank(), name));
-  return std::make_unique<SharedMemoryCommunicator>(std::move(made), number);
+  if (made == nullptr)
+    return fail(ErrorKind::failed, fmt::format("rank {} cannot join the group {}", number_of(rank()), name));
+  return std::make_unique<SharedMemoryCommunicator>(std::move(made), number, segments_);
 }
 
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> thread_group(const std::string& name, int size, Seconds timeout) {
-  auto group = new_group(name, size, timeout, true);
+  std::vector<int> numbers(static_cast<std::size_t>(size));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  auto group = new_group(name, std::move(numbers), timeout, true);
   if (!group) throw std::bad_alloc();
   std::vector<std::unique_ptr<Communicator>> communicators;
   for (int r = 0; r < size; ++r) communicators.push_back(std::make_unique<SharedMemoryCommunicator>(*group, r));
   return communicators;
 }
 
-Result<std::unique_ptr<Communicator>> process_group(const std::string& name, int rank, int size, Seconds timeout,
-                                                    const Exchange& exchange) {
-  YOKE_TRY(std::vector<std::string> hosts, exchange(host_identity()));
-  for (const std::string& host : hosts)
-    if (host != hosts[0]) return nullptr;
+Result<std::unique_ptr<Communicator>> process_group(const std::string& name, int rank, const std::vector<int>& numbers,
+                                                    Seconds timeout, const Exchange& exchange) {
   std::shared_ptr<GroupMemory> group;
   std::string address;
   if (rank == 0) {
-    if (auto made = new_group(name, size, timeout, false)) {
+    if (auto made = new_group(name, numbers, timeout, false)) {
       group = *made;
       group->block(0).pid.store(getpid());
       address = fmt::format("{} {}", getpid(), group->mapping.fd());
@@ -683,17 +715,7 @@ Result<std::unique_ptr<Communicator>> process_group(const std::string& name, int
     std::vector<std::string> words = split(addresses[0], ' ');
     auto pid = words.size() == 2 ? parse_integer(words[0]) : std::nullopt,
          fd = words.size() == 2 ? parse_integer(words[1]) : std::nullopt;
-    if (pid && fd) {
-      if (auto mapping = SharedMapping::open(static_cast<pid_t>(*pid), static_cast<int>(*fd), group_bytes(size))) {
-        group = std::make_shared<GroupMemory>();
-        group->name = name, group->size = size, group->timeout = timeout;
-        group->kept.resize(static_cast<std::size_t>(size));
-        group->number_from_zero();
-        group->mapping = *std::move(mapping);
-        group->blocks = reinterpret_cast<RankBlock*>(group->mapping.data());
-        group->block(rank).pid.store(getpid());
-      }
-    }
+    if (pid && fd) group = join_group(name, numbers, timeout, rank, static_cast<pid_t>(*pid), static_cast<int>(*fd));
   }
   YOKE_TRY(std::vector<std::string> joined, exchange(group != nullptr ? "joined" : "cannot"));
   for (const std::string& answer : joined)

@@ -30,9 +30,10 @@ std::vector<std::unique_ptr<Communicator>> thread_group(const std::string& group
 // Gives every rank's text to every rank, in rank order.
 using Exchange = std::function<Result<std::vector<std::string>>(const std::string& mine)>;
 
-// This process's communicator in a group of processes; every rank calls it. Null on every rank when they cannot share
-// memory (several hosts, or containers that do not see each other's processes).
-Result<std::unique_ptr<Communicator>> process_group(const std::string& group, int rank, int size, Seconds timeout,
-                                                    const Exchange& exchange);
+// This process's communicator in a group of processes; every rank calls it. `numbers` are the ranks as people know
+// them: errors name these. Null on every rank when they cannot share memory (several hosts, or containers that do not
+// see each other's processes).
+Result<std::unique_ptr<Communicator>> process_group(const std::string& group, int rank, const std::vector<int>& numbers,
+                                                    Seconds timeout, const Exchange& exchange);
 
 }  // namespace yoke

@@ -7,11 +7,14 @@
 #include <cstring>
 #include <functional>
 #include <new>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "os/port.h"
 #include "os/shared_mapping.h"
+#include "train/comm/c10d.h"
 #include "train/comm/shared_memory.h"
 
 namespace yoke {
@@ -50,9 +53,10 @@ class ExchangeBoard {
   SharedMapping mapping_;
 };
 
-// Starts a process for each rank; its exit code is what body returns.
-inline std::vector<pid_t> start_processes(int size, Seconds timeout, const std::function<int(Communicator&)>& body) {
-  ExchangeBoard board(size);
+// Starts a process for each rank, which connects; its exit code is what body returns.
+inline std::vector<pid_t> start_ranks(int size,
+                                      const std::function<Result<std::unique_ptr<Communicator>>(int rank)>& connect_as,
+                                      const std::function<int(Communicator&)>& body) {
   std::vector<pid_t> pids;
   for (int r = 0; r < size; ++r) {
     pid_t pid = fork();
@@ -61,13 +65,35 @@ inline std::vector<pid_t> start_processes(int size, Seconds timeout, const std::
       continue;
     }
     int code = 99;
-    if (auto communicator = process_group("data", r, size, timeout, board.of(r)); communicator && *communicator) {
+    if (auto communicator = connect_as(r); communicator && *communicator) {
       code = body(**communicator);
       communicator->reset();
     }
     _exit(code);
   }
   return pids;
+}
+
+// The ranks share memory.
+inline std::vector<pid_t> start_processes(int size, Seconds timeout, const std::function<int(Communicator&)>& body) {
+  ExchangeBoard board(size);
+  std::vector<int> numbers(static_cast<std::size_t>(size));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return start_ranks(
+      size, [&](int rank) { return process_group("data", rank, numbers, timeout, board.of(rank)); }, body);
+}
+
+// The ranks believe to be on these hosts, given by rank.
+inline std::vector<pid_t> start_on_hosts(const std::vector<std::string>& hosts, Seconds timeout,
+                                         const std::function<int(Communicator&)>& body) {
+  int size = static_cast<int>(hosts.size()), port = free_tcp_port().value();
+  auto connect_as = [&](int rank) {
+    World world{.rank = rank, .size = size, .master_port = port, .host = hosts[static_cast<std::size_t>(rank)]};
+    auto communicator = connect(world, "data", Transport::cpu, timeout);
+    if (!communicator) fmt::print(stderr, "rank {}: {}\n", rank, communicator.error().what);
+    return communicator;
+  };
+  return start_ranks(size, connect_as, body);
 }
 
 // Exit code, or -signal.
@@ -77,10 +103,14 @@ inline int wait_for(pid_t pid) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-inline std::vector<int> run_processes(int size, Seconds timeout, const std::function<int(Communicator&)>& body) {
+inline std::vector<int> wait_for(const std::vector<pid_t>& pids) {
   std::vector<int> codes;
-  for (pid_t pid : start_processes(size, timeout, body)) codes.push_back(wait_for(pid));
+  for (pid_t pid : pids) codes.push_back(wait_for(pid));
   return codes;
+}
+
+inline std::vector<int> run_processes(int size, Seconds timeout, const std::function<int(Communicator&)>& body) {
+  return wait_for(start_processes(size, timeout, body));
 }
 
 }  // namespace yoke

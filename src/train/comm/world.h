@@ -15,6 +15,7 @@ struct World {
   int master_port = 0;
   bool agent_store = false;  // the launcher hosts the store (torchrun), not rank 0
   int attempt = 0;           // 0 first, then the number of restarts
+  std::string host = {};     // tests give ranks of one machine several hosts; empty: ask the system
 
   bool operator==(const World&) const = default;
 };

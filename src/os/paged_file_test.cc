@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 
 struct Memory {
-  Memory(std::size_t buffers, std::size_t bytes) : bytes(buffers, std::vector<std::byte>(bytes)) {}
+  Memory(std::size_t buffers, std::size_t size) : bytes(buffers, std::vector<std::byte>(size)) {}
   std::vector<std::span<std::byte>> spans() {
     std::vector<std::span<std::byte>> all;
     for (auto& b : bytes) all.emplace_back(b);

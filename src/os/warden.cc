@@ -47,11 +47,19 @@ class Warden {
     if (start(programs)) watch();
     kill_descendants();
     for (const ProcessInfo& left : kill_job(job_id_, kill_limit_seconds)) survived(left);
-    std::error_code ignored;
-    if (!send({.kind = Report::finished}) && !scratch.empty()) std::filesystem::remove_all(scratch, ignored);
+    if (!send({.kind = Report::finished}) && !scratch.empty()) remove_scratch(scratch);
   }
 
  private:
+  // Also that of jobs inside this one, whose wardens have just been killed: "outer.inner" beside "outer".
+  static void remove_scratch(const std::filesystem::path& scratch) {
+    std::error_code ignored;
+    std::vector<std::filesystem::path> all{scratch};
+    for (const auto& entry : std::filesystem::directory_iterator(scratch.parent_path(), ignored))
+      if (entry.path().filename().string().starts_with(scratch.filename().string() + ".")) all.push_back(entry.path());
+    for (const auto& path : all) std::filesystem::remove_all(path, ignored);
+  }
+
   void prepare() {
     socket_ = above_stdio(std::move(socket_));
     ::setsid();  // Ctrl-C is for the owner, who decides

@@ -31,8 +31,8 @@ struct ProcessEnd {
 class ProcessSet {
  public:
   // Starts all programs, in order. If one cannot be started, none is left running. Their environments carry
-  // YOKE_JOB_ID=job_id. If the owner is killed, so that it cannot do it itself, the folder `scratch` is deleted; empty:
-  // none. Call from a process without other threads.
+  // YOKE_JOB_ID=job_id. If the owner is killed, so that it cannot do it itself, the folder `scratch` is deleted, and
+  // those beside it of jobs inside this one ("scratch.*"); empty: none. Call from a process without other threads.
   static Result<ProcessSet> start(const std::vector<SpawnOptions>& programs, const std::string& job_id,
                                   const std::string& scratch = {});
   ProcessSet(ProcessSet&& other) noexcept = default;

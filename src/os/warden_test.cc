@@ -102,6 +102,8 @@ TEST_F(WardenTest, DestructionKillsEverything) {
 
 TEST_F(WardenTest, NothingSurvivesTheOwnersSigkill) {
   folder_.write("scratch/file", "");
+  folder_.write("scratch.inner/file", "");
+  folder_.write("scratched/file", "");
   pid_t owner = ::fork();
   if (owner == 0) {
     auto set =
@@ -115,7 +117,8 @@ TEST_F(WardenTest, NothingSurvivesTheOwnersSigkill) {
   ::kill(owner, SIGKILL);
   ::waitpid(owner, nullptr, 0);
   for (pid_t pid : pids) EXPECT_TRUE(wait_until([&] { return !alive(pid); }));
-  EXPECT_TRUE(wait_until([&] { return !folder_.has("scratch"); }));
+  EXPECT_TRUE(wait_until([&] { return !folder_.has("scratch") && !folder_.has("scratch.inner"); }));
+  EXPECT_TRUE(folder_.has("scratched"));
 }
 
 TEST_F(WardenTest, LossOfTheWardenIsNoticedAndSweptUp) {

@@ -186,6 +186,7 @@ class NothingStaysBehind(Case):
         pids = self.wait_for(*FILES)
         process.kill()
         self.assert_all_gone(pids)
+        self.assertTrue(wait_until(lambda: not any(self.tmp.iterdir())), list(self.tmp.iterdir()))
 
 
 # Stands in for the engine: writes telemetry as rank 0 does; its behaviour comes from $FAKE.

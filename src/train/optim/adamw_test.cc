@@ -96,7 +96,8 @@ TEST(AdamW, OffloadedEqualsInMemory) {
       auto make = [&](Offload where) {
         std::vector<std::pair<std::string, at::Tensor>> named;
         for (std::size_t i = 0; i < values.size(); ++i)
-          named.emplace_back(fmt::format("layer.{}.weight", i), values[i].to(type).requires_grad_(i != 3));
+          // A copy: parameters lose their own memory.
+          named.emplace_back(fmt::format("layer.{}.weight", i), values[i].to(type, false, true).requires_grad_(i != 3));
         FlatOptions options{.zero = zero, .bucket_bytes = 1e6, .least_unit_bytes = 4};
         if (zero == 3) options.values = where, options.folder = folder.path();
         auto flat = FlatParameters::make(named, (*axis)->groups(), options);
@@ -106,7 +107,7 @@ TEST(AdamW, OffloadedEqualsInMemory) {
         return Side{*std::move(flat), *std::move(optimizer)};
       };
       Side memory = make(Offload::none), file = make(Offload::file);
-      ASSERT_GT(memory.flat->unit_count(), 3);
+      ASSERT_GE(memory.flat->unit_count(), 3);
       for (int s = 0; s < 3; ++s) {
         for (int u = 0; u < memory.flat->unit_count(); ++u) {
           if (!memory.flat->gradient_shard(u).defined()) continue;

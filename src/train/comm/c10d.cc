@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <numeric>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -212,6 +213,9 @@ Result<std::unique_ptr<Communicator>> share_memory(const World& world, const std
 
 Result<std::unique_ptr<Communicator>> connect(const World& world, const std::string& group, Transport transport,
                                               Seconds timeout) {
+  // Gloo and the store write to sockets whose other end may have died, and count on Python having ignored the signal.
+  if (struct sigaction now{}; ::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
+    std::signal(SIGPIPE, SIG_IGN);
   std::string where = fmt::format("{}:{}", world.master_addr, world.master_port);
   try {
     c10d::TCPStoreOptions options;

@@ -17,7 +17,8 @@ enum class Transport { cpu, gloo, nccl };
 
 // Meets the other ranks of the world at master_addr:master_port and connects to them; returns when all are there.
 // Errors: kind timeout when some do not come (they are named where the store knows), kind environment when the
-// transport does not exist here (nccl in a build without CUDA, or without a GPU).
+// transport does not exist here (nccl in a build without CUDA, or without a GPU). From then on the process ignores
+// SIGPIPE, unless it handles it.
 Result<std::unique_ptr<Communicator>> connect(const World& world, const std::string& group, Transport transport,
                                               Seconds timeout);
 

@@ -70,15 +70,26 @@ Result<void> check_memory(const RunSetup& setup, bool on_cpu, const std::optiona
   const std::optional<MemoryLimit>& limit = broken(needed);
   if (!limit) return {};
   std::vector<std::string> ways;
+  auto try_way = [&](const std::string& keys, const RunSpec& other) {
+    auto plan = make_plan(other, setup.ranks);
+    if (plan && !broken(states(*plan))) ways.push_back(keys + " needs " + format_bytes(states(*plan)) + " a rank");
+  };
   for (int zero = spec.parallel.zero + 1; zero <= 3; ++zero) {
     RunSpec other = spec;
     other.parallel.zero = zero;
-    auto plan = make_plan(other, setup.ranks);
-    if (plan && !broken(states(*plan)))
-      ways.push_back(fmt::format("parallel.zero = {} needs {} a rank", zero, format_bytes(states(*plan))));
+    try_way(fmt::format("parallel.zero = {}", zero), other);
   }
-  std::string hint = ways.empty() ? "no ZeRO stage fits: use more ranks on more machines, or a smaller model"
-                                  : "these fit, activations not counted: " + join(ways, "; ");
+  RunSpec other = spec;
+  other.offload.optimizer = Offload::file;
+  try_way("offload.optimizer = \"file\"", other);
+  if (ways.empty()) {
+    other.parallel.zero = 3;
+    other.offload.parameters = Offload::file;
+    try_way("parallel.zero = 3 with offload.optimizer and offload.parameters = \"file\"", other);
+  }
+  std::string hint = ways.empty()
+                         ? "no ZeRO stage and no offload fits: use more ranks on more machines, or a smaller model"
+                         : "these fit, activations not counted: " + join(ways, "; ");
   return fail(
       ErrorKind::failed,
       fmt::format("parameters, gradients and optimizer state need {} a rank, {} for the {} ranks here, but {} is {}",

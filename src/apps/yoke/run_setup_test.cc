@@ -114,6 +114,7 @@ TEST(RunSetup, StatesThatDoNotFit) {
   // fp32, 4 ranks: 16 bytes a parameter; stage 1 10, stage 2 7, stage 3 4. Half is 8.
   EXPECT_EQ(together.error().hint.find("zero = 1"), std::string::npos);
   EXPECT_NE(together.error().hint.find("activations not counted: parallel.zero = 2"), std::string::npos);
+  EXPECT_NE(together.error().hint.find("offload.optimizer = \"file\" needs"), std::string::npos);
   auto alone = check_memory(*setup, true, enough, each);
   ASSERT_FALSE(alone);
   EXPECT_NE(alone.error().what.find("ulimit -v"), std::string::npos);

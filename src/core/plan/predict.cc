@@ -4,6 +4,7 @@
 
 #include "core/parallel/head_rows.h"
 #include "core/parallel/model_parameters.h"
+#include "core/parallel/offload_pages.h"
 
 namespace yoke {
 namespace {
@@ -36,8 +37,9 @@ double loss_bytes(const Model& m, double element, double tokens) {
   return element * (2 * tokens * hidden + rows * vocab) + 4 * vocab * hidden;
 }
 
-double activation_bytes(const Model& m, double element, Recompute recompute, double tokens) {
-  const double kept = static_cast<double>(m.layers) * tokens * layer_token_bytes(m, element, recompute);
+// layers: that keep something in memory.
+double activation_bytes(const Model& m, double element, Recompute recompute, double tokens, std::int64_t layers) {
+  const double kept = static_cast<double>(layers) * tokens * layer_token_bytes(m, element, recompute);
   const double final_norm_input = element * tokens * static_cast<double>(m.hidden);
   double backward = element * tokens * (m.family == Family::llama ? 3 : 2) * static_cast<double>(m.ffn);
   if (recompute == Recompute::full) backward += tokens * layer_token_bytes(m, element, Recompute::none);
@@ -52,16 +54,23 @@ StateBytes shared_out(StateBytes whole, int zero, std::int64_t shards) {
   return whole;
 }
 
-// In ZeRO 3: the gradients of two of the largest units, and the values of three.
-double gathered_bytes(const std::vector<ParameterSize>& parameters, double element) {
-  const ShardMap map = make_shard_map(parameters, layer_units(parameters, 0), 1);
-  double largest = 0, largest_trainable = 0;
-  for (const ShardUnit& unit : map.units) {
+// Parameters of ZeRO 3's largest unit, and of the largest that is trained.
+struct LargestUnit {
+  double numel = 0, trainable = 0;
+};
+LargestUnit largest_unit(const std::vector<ParameterSize>& parameters) {
+  LargestUnit largest;
+  for (const ShardUnit& unit : make_shard_map(parameters, layer_units(parameters, 0), 1).units) {
     const auto numel = static_cast<double>(unit.numel);
-    largest = std::max(largest, numel);
-    if (unit.trainable) largest_trainable = std::max(largest_trainable, numel);
+    largest.numel = std::max(largest.numel, numel);
+    if (unit.trainable) largest.trainable = std::max(largest.trainable, numel);
   }
-  return 2 * 4 * largest_trainable + 3 * element * largest;
+  return largest;
+}
+
+// In ZeRO 3: the gradients of two of the largest units, and the values of three.
+double gathered_bytes(const LargestUnit& largest, double element) {
+  return 2 * 4 * largest.trainable + 3 * element * largest.numel;
 }
 
 // The copy that a rank makes of its share of a checkpoint.
@@ -100,10 +109,21 @@ Result<MemoryPrediction> predict_memory(const RunSpec& spec, const Layout& layou
   memory.parameters = Bytes(states.parameters * all);
   memory.gradients = Bytes(states.gradients * trainable);
   memory.optimizer = Bytes(states.optimizer * trainable);
-  memory.activations = Bytes(activation_bytes(model, element, layout.recompute, tokens));
+  const auto pages = static_cast<double>(offload_pages_in_memory);
+  if (spec.offload.optimizer == Offload::file) {
+    const double page = static_cast<double>(offload_page_elements) * state_bytes(layout.precision, 0, 1).optimizer;
+    memory.optimizer = std::min(memory.optimizer, Bytes(pages * page));
+  }
+  if (spec.offload.parameters == Offload::file)
+    memory.parameters =
+        Bytes(pages * element * largest_unit(parameters).numel / static_cast<double>(layout.shard_group));
+  std::int64_t layers = model.layers;
+  if (spec.offload.activations == Offload::file) layers = std::min(layers, offload_pages_in_memory + 1);  // and in use
+  memory.activations = Bytes(activation_bytes(model, element, layout.recompute, tokens, layers));
   if (layout.zero == 2) memory.communication = Bytes(2 * std::min(spec.train.bucket_mib * 0x1p20, 4 * trainable));
-  if (layout.zero == 3) memory.communication = Bytes(gathered_bytes(parameters, element));
-  memory.checkpoint = Bytes(copied_bytes(parameters, element, layout.ranks()));
+  if (layout.zero == 3) memory.communication = Bytes(gathered_bytes(largest_unit(parameters), element));
+  if (spec.offload.optimizer != Offload::file && spec.offload.parameters != Offload::file)  // else it is in a file too
+    memory.checkpoint = Bytes(copied_bytes(parameters, element, layout.ranks()));
   memory.checkpoint_in_training = spec.checkpoint.every > 0 && spec.checkpoint.every < spec.train.steps;
   return memory;
 }

@@ -39,6 +39,10 @@
 // the largest parameter where that is more. The copy is written while the next step computes, beside activations; after
 // the last step there are none.
 //
+// Offload to files leaves three pages in memory (core/parallel/offload_pages.h): of the optimizer's state, of the
+// largest unit's shard, of the layers' inputs (and the one in use). A checkpoint's copy is in a file then, too. Offload
+// to the host counts as if it were none, which it is on a CPU.
+//
 // Communication: without ZeRO gradients are reduced where they lie. In stages 2 and 3 the gradients of two units may be
 // whole at a time; in stage 3 the values of three (in use, before it, ahead). A unit is a bucket in stage 2, a layer in
 // stage 3.

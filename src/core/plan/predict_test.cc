@@ -49,6 +49,25 @@ TEST(PredictMemory, BytesAParameter) {
   }
 }
 
+TEST(PredictMemory, OffloadToFilesLeavesPages) {
+  RunSpec spec = spec_of(small_llama());
+  spec.model.shape.layers = 9;
+  Layout layout{.data = 2, .micro_batch = 3, .recompute = Recompute::full, .precision = Precision::bf16};
+  layout.zero = 3;
+  layout.shard_group = 2;
+  const MemoryPrediction before = *predict_memory(spec, layout);
+  spec.offload = {Offload::file, Offload::file, Offload::file, ""};
+  const MemoryPrediction after = *predict_memory(spec, layout);
+  EXPECT_EQ(after.optimizer, before.optimizer);  // all of it is less than the pages
+  EXPECT_EQ(after.gradients, before.gradients);
+  // A layer: q 64, k and v 32 each, o 64, gate, up and down 96 each, norms 16.
+  EXPECT_EQ(after.parameters, Bytes(3 * 2 * (64 + 32 + 32 + 64 + 3 * 96 + 16) / 2.0));
+  EXPECT_EQ((before.activations - after.activations).value, 5 * 15 * 2 * 8.0);  // 4 of 9 inputs are left
+  EXPECT_EQ(after.checkpoint, Bytes(0));
+  spec.model.shape = {Family::llama, 12, 768, 12, 12, 64, 2048, 32000, 1024, false, 10000, 1e-5, 0.02};
+  EXPECT_EQ(predict_memory(spec, layout)->optimizer, Bytes(3 * 12 * 262144.0));
+}
+
 TEST(PredictMemory, ModelStatesByHand) {
   const MemoryPrediction fp32 = predict(small_llama(), Precision::fp32, Recompute::none);
   EXPECT_EQ(fp32.parameters, Bytes(4 * 1160));

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/parallel/offload_pages.h"
+
 namespace yoke {
 
 KeptInputs::Kept::~Kept() {
@@ -37,7 +39,7 @@ Result<void> KeptInputs::check() {
 }
 
 Result<void> KeptInputs::make_file(std::size_t page_bytes) {
-  constexpr std::int64_t buffers = 3;  // one being read, one in use, one being written
+  constexpr std::int64_t buffers = offload_pages_in_memory;
   file_.reset();
   pages_ = at::empty({buffers, static_cast<std::int64_t>(page_bytes)}, at::kByte);
   std::vector<std::span<std::byte>> memory;

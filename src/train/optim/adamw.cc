@@ -8,16 +8,10 @@
 #include <numbers>
 #include <utility>
 
+#include "core/parallel/offload_pages.h"
 #include "train/comm/memory.h"
 
 namespace yoke {
-
-namespace {
-
-constexpr std::int64_t page_elements = 1 << 18;
-constexpr std::int64_t pages_in_memory = 3;  // one being read, one in use, one being written
-
-}  // namespace
 
 Result<std::unique_ptr<AdamW>> AdamW::make(FlatParameters& flat, const OptimizerSpec& spec, Offload where,
                                            const std::string& folder) {
@@ -82,23 +76,26 @@ void AdamW::find_runs() {
 Result<void> AdamW::make_file(const std::string& folder) {
   const std::size_t bytes_an_element = (flat_.wide() ? 2 : 3) * options_.dtype().itemsize();
   std::vector<std::size_t> sizes;
-  for (std::int64_t first = 0; first < total_; first += page_elements)
-    sizes.push_back(static_cast<std::size_t>(std::min(page_elements, total_ - first)) * bytes_an_element);
+  for (std::int64_t first = 0; first < total_; first += offload_page_elements)
+    sizes.push_back(static_cast<std::size_t>(std::min(offload_page_elements, total_ - first)) * bytes_an_element);
   const std::int64_t page = sizes.empty() ? 0 : static_cast<std::int64_t>(sizes.front());
-  pages_ = at::empty({pages_in_memory, page}, options_.dtype(at::kByte));
+  pages_ = at::empty({offload_pages_in_memory, page}, options_.dtype(at::kByte));
   std::vector<std::span<std::byte>> memory;
-  for (std::int64_t i = 0; i < pages_in_memory; ++i)
+  for (std::int64_t i = 0; i < offload_pages_in_memory; ++i)
     memory.emplace_back(static_cast<std::byte*>(pages_[i].data_ptr()), static_cast<std::size_t>(page));
   YOKE_TRY(file_, PagedFile::create(folder, sizes, std::move(memory)));
   return {};
 }
 
-std::int64_t AdamW::windows() const { return file_ == nullptr ? 1 : (total_ + page_elements - 1) / page_elements; }
+std::int64_t AdamW::windows() const {
+  return file_ == nullptr ? 1 : (total_ + offload_page_elements - 1) / offload_page_elements;
+}
 
 Result<AdamW::Window> AdamW::open(std::int64_t window) {
   if (file_ == nullptr) return all_;
   YOKE_TRY(std::span<std::byte> bytes, file_->open(static_cast<std::size_t>(window)));
-  Window opened{window * page_elements, std::min(page_elements, total_ - window * page_elements)};
+  Window opened{window * offload_page_elements,
+                std::min(offload_page_elements, total_ - window * offload_page_elements)};
   std::byte* next = bytes.data();
   for (at::Tensor* part : {&opened.exp_avg, &opened.exp_avg_sq, &opened.weights}) {
     if (part == &opened.weights && flat_.wide()) break;
@@ -208,7 +205,7 @@ Result<at::Tensor> AdamW::read(Part part, int unit) {
   std::int64_t begin = first_[static_cast<std::size_t>(unit)], numel = flat_.map().shard(unit);
   if (file_ == nullptr) return all_.part(part).narrow(0, begin, numel);
   at::Tensor copy = at::empty({numel}, options_);
-  for (std::int64_t w = begin / page_elements; w * page_elements < begin + numel; ++w) {
+  for (std::int64_t w = begin / offload_page_elements; w * offload_page_elements < begin + numel; ++w) {
     YOKE_TRY(Window window, open(w));
     std::int64_t first = std::max(begin, window.first), last = std::min(begin + numel, window.first + window.numel);
     copy.narrow(0, first - begin, last - first).copy_(window.part(part).narrow(0, first - window.first, last - first));
@@ -226,8 +223,8 @@ Result<void> AdamW::write(Part part, int unit, const at::Tensor& shard) {
     return {};
   }
   std::int64_t begin = first_[static_cast<std::size_t>(unit)], numel = flat_.map().shard(unit);
-  for (std::int64_t w = file_ == nullptr ? 0 : begin / page_elements;
-       w < windows() && (file_ == nullptr || w * page_elements < begin + numel); ++w) {
+  for (std::int64_t w = file_ == nullptr ? 0 : begin / offload_page_elements;
+       w < windows() && (file_ == nullptr || w * offload_page_elements < begin + numel); ++w) {
     YOKE_TRY(Window window, open(w));
     std::int64_t first = std::max(begin, window.first), last = std::min(begin + numel, window.first + window.numel);
     window.part(part).narrow(0, first - window.first, last - first).copy_(shard.narrow(0, first - begin, last - first));

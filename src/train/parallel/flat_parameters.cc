@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "core/parallel/offload_pages.h"
 #include "train/comm/memory.h"
 
 namespace yoke {
@@ -134,9 +135,9 @@ Result<std::unique_ptr<FlatParameters>> FlatParameters::make(
   return flat;
 }
 
-// A page for each unit, three in memory: one being read, one in use, one being written.
+// A page for each unit.
 Result<void> FlatParameters::make_value_file(const std::string& folder) {
-  constexpr std::int64_t buffers = 3;
+  constexpr std::int64_t buffers = offload_pages_in_memory;
   std::vector<std::size_t> sizes;
   std::int64_t longest = 0;
   for (int u = 0; u < static_cast<int>(map_.units.size()); ++u) {

@@ -219,7 +219,7 @@ def main():
     parser.add_argument("--yoke", type=pathlib.Path, default=ROOT / "build/bin/yoke")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--precisions", nargs="+", choices=("fp32", "bf16"), default=["fp32", "bf16"])
-    parser.add_argument("--modes", nargs="+", choices=("ddp", "dp"), default=["ddp", "dp"], help="rows of the peer")
+    parser.add_argument("--modes", nargs="+", choices=("ddp", "dp", "zero1", "fsdp2"), default=["ddp", "dp"], help="rows of the peer")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help=f"more than {WARM_UP}; without it, as many as fit the shape")
     args = parser.parse_args()

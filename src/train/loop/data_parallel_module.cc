@@ -187,7 +187,19 @@ Result<std::unique_ptr<DataParallelModule>> DataParallelModule::wrap(Job& job, t
   return wrapped;
 }
 
+torch::nn::Module& DataParallelModule::module() const { return parts_->module; }
+
 const FlatParameters& DataParallelModule::flat() const { return *parts_->flat; }
+
+LossScaler* DataParallelModule::loss_scaler() const { return parts_->scaler ? &*parts_->scaler : nullptr; }
+
+Result<void> DataParallelModule::forget_gathered() {
+  if (parts_->gather == nullptr) return {};
+  YOKE_TRY_VOID(parts_->gather->end());
+  parts_->gather->release_all();
+  parts_->gather->begin("train");
+  return {};
+}
 
 std::vector<at::Tensor> DataParallelModule::parameters() const {
   if (parts_->sharded()) return parts_->shards;
@@ -284,11 +296,7 @@ Result<void> DataParallelModule::step(torch::optim::Optimizer& optimizer) {
   } catch (const std::exception& e) {
     return tl::unexpected(thrown("the optimizer", parts_->job, e));
   }
-  if (parts_->gather != nullptr) {  // what has been gathered since backward is old now
-    YOKE_TRY_VOID(parts_->gather->end());
-    parts_->gather->release_all();
-    parts_->gather->begin("train");
-  }
+  YOKE_TRY_VOID(forget_gathered());  // what has been gathered since backward is old now
   YOKE_TRY_VOID(parts_->flat->gather_values());
   parts_->flat->zero_gradients();
   return {};

@@ -14,8 +14,8 @@
 // The module keeps its type and is called as before. With zero = 1, 2 or 3 each rank keeps one d-th of the optimizer's
 // state, of the gradients, of the parameters; parameters() are then flat shards, on which the optimizer works, and
 // parameters of the module have no gradients of their own. In stage 3 a parameter has values only while operations of
-// libtorch use it (gather_on_use.h), on the thread that called wrap(); code that reads data_ptr() itself, and saving,
-// calls gather_parameters() first.
+// libtorch use it (gather_on_use.h), on the thread that called wrap(); code that reads data_ptr() itself calls
+// gather_parameters() first. Checkpoints: module_checkpoint.h.
 //
 // Dense fp32 or fp64 parameters of one type on the CPU; their storage becomes flat buffers, so do not move or convert
 // the module afterwards. Parameters without a gradient count as zero. Without ZeRO an optimizer of the module's own
@@ -36,6 +36,7 @@
 namespace yoke {
 
 class FlatParameters;
+class LossScaler;
 
 struct DataParallelOptions {
   // average: right when each rank's loss is the mean over a share of equal size. sum: when each rank divides by the
@@ -91,8 +92,12 @@ class DataParallelModule {
   // statistics of batch norm), before validation say.
   Result<void> broadcast();
 
-  // Where parameters and gradients lie. Internal, for checkpoints and tests.
+  // Internal, for checkpoints and tests: where parameters and gradients lie; the loss scale's state, null without; and
+  // what has to follow when shards of the parameters have changed in stage 3.
+  torch::nn::Module& module() const;
   const FlatParameters& flat() const;
+  LossScaler* loss_scaler() const;
+  Result<void> forget_gathered();
 
  private:
   struct Parts;

@@ -3,32 +3,16 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/parallel/deal.h"
 #include "core/spec/hf_config.h"
 #include "train/checkpoint/weights_folder.h"
 #include "train/loop/tensors.h"
 
 namespace yoke {
 namespace {
-
-// Which rank writes each entry: the largest first, always to the rank with the least.
-std::vector<int> deal(const std::vector<FlatEntry>& entries, int ranks) {
-  std::vector<std::size_t> order(entries.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return entries[a].place.numel > entries[b].place.numel; });
-  std::vector<std::int64_t> load(static_cast<std::size_t>(ranks));
-  std::vector<int> owner(entries.size());
-  for (std::size_t i : order) {
-    auto least = std::min_element(load.begin(), load.end());
-    owner[i] = static_cast<int>(least - load.begin());
-    *least += entries[i].place.numel;
-  }
-  return owner;
-}
 
 Result<at::Tensor> stored(const FlatEntry& entry, const TensorView* view, const std::string& name,
                           const std::string& from) {
@@ -66,7 +50,9 @@ Result<CheckpointJob> make_checkpoint(Trainer& trainer, const RunSpec& spec, std
   const FlatParameters& flat = trainer.flat();
   const std::vector<FlatEntry>& entries = flat.entries();
   AdamW& optimizer = trainer.optimizer();
-  std::vector<int> owner = deal(entries, ranks);
+  std::vector<std::int64_t> sizes;
+  for (const FlatEntry& entry : entries) sizes.push_back(entry.place.numel);
+  std::vector<int> owner = deal(sizes, ranks);
   // Where the state does not fit in memory, neither does a copy.
   const bool on_disk = spec.offload.optimizer == Offload::file || spec.offload.parameters == Offload::file;
   auto keep = [&](const std::string& name, const at::Tensor& tensor) -> Result<NamedTensor> {
